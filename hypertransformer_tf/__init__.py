@@ -1,0 +1,16 @@
+"""HyperTransformer: a Transformer reads a support set and writes the weights of a small CNN.
+
+Environment defaults that TensorFlow reads while it is imported are set here, before any module of
+the package imports it. Values that the user has set are kept.
+"""
+
+import os
+
+# Keras 2 behind `tf.keras` on TensorFlow >= 2.16; needs the package tf-keras there.
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+# oneDNN is off by default on processors without AVX-512; for the small convolutions of generated
+# CNNs it is two to four times faster than the default kernels (see scripts/benchmark.py).
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Task accuracies, confidence intervals and result records."""

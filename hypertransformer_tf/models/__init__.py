@@ -1,0 +1,1 @@
+"""Tokens, Transformer, weight generators and generated CNNs."""

@@ -1,0 +1,1 @@
+"""Episode step, losses, schedules, strategies, checkpoints and the training loop."""
