@@ -6,8 +6,6 @@ the package imports it. Values that the user has set are kept.
 
 import os
 
-# Keras 2 behind `tf.keras` on TensorFlow >= 2.16; needs the package tf-keras there.
-os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 # oneDNN is off by default on processors without AVX-512; for the small convolutions of generated
 # CNNs it is two to four times faster than the default kernels (see scripts/benchmark.py).
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
