@@ -1,0 +1,32 @@
+"""The loss of an episode: cross entropy of the query images through the generated CNN."""
+
+from __future__ import annotations
+
+from hypertransformer_tf.backend import tf
+
+
+def query_cross_entropy(logits: tf.Tensor, labels: tf.Tensor, label_smoothing: float = 0.0) -> tf.Tensor:
+    """Softmax cross entropy, averaged over the query images of each episode (section 3.2).
+
+    Args:
+        logits: float [episode, query, way].
+        labels: int [episode, query] in 0..way-1.
+        label_smoothing: share of the target spread evenly over all classes.
+
+    Returns:
+        float32 [episode], in nats.
+    """
+    logits = tf.cast(logits, tf.float32)
+    if not label_smoothing:
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    else:
+        way = logits.shape[-1]
+        targets = tf.one_hot(labels, way) * (1.0 - label_smoothing) + label_smoothing / way
+        losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
+    return tf.reduce_mean(losses, -1)
+
+
+def query_accuracy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Share of right answers in each episode: float32 [episode] in 0..1; arguments as above."""
+    hits = tf.equal(tf.argmax(logits, -1, labels.dtype), labels)
+    return tf.reduce_mean(tf.cast(hits, tf.float32), -1)
