@@ -171,7 +171,7 @@ class HyperTransformer(keras.layers.Layer):
         image = tf.zeros([1, 2, *self.image_shape])
         self(image, tf.zeros([1, 2], tf.int32), None, image)
         if self._config["initialization"] == "imprinting":
-            imprint(self.generators[-1])
+            imprint(self.generators)
 
     def call(
         self,

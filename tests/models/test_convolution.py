@@ -68,4 +68,6 @@ def test_a_learned_kernel_serves_every_episode(method):
 
 def test_unknown_method_is_refused_by_name():
     with pytest.raises(UserError, match="'fastest'.*unrolled"):
-        episode_conv2d(tf.zeros([2, 1, 4, 4, 1]), tf.zeros([2, 3, 3, 1, 1]), tf.zeros([2, 1]), method="fastest")
+        episode_conv2d(
+            tf.zeros([2, 1, 4, 4, 1]), tf.zeros([2, 3, 3, 1, 1]), tf.zeros([2, 1]), method="fastest"
+        )

@@ -70,7 +70,14 @@ def test_a_masked_token_changes_nothing_in_the_others(tokens):
 
 @pytest.mark.parametrize(
     "fraction, token_size, heads, size",
-    [(1.0, 104, 2, 104), (0.5, 104, 8, 56), (0.5, 105, 1, 52), (48, 104, 2, 48), (1.0, 81, 2, 82), (0, 80, 1, 0)],
+    [
+        (1.0, 104, 2, 104),
+        (0.5, 104, 8, 56),
+        (0.5, 105, 1, 52),
+        (48, 104, 2, 48),
+        (1.0, 81, 2, 82),
+        (0, 80, 1, 0),
+    ],
 )
 def test_absolute_size(fraction, token_size, heads, size):
     assert absolute_size(fraction, token_size, heads) == size
