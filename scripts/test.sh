@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Sets up the environment, then checks the code's style and runs the tests. Arguments go to pytest.
+set -euo pipefail
+root="$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
+python="$("$root/scripts/environment.sh")"
+cd "$root"
+status=0
+"$python" -m ruff check . || status=1
+"$python" -m ruff format --check . || status=1
+"$python" -m pytest "$@" || status=$? # pytest fails when it finds no test to run
+exit "$status"
