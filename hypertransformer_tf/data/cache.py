@@ -1,0 +1,120 @@
+"""Decoded images on disk: written atomically, checked when read, rebuilt when damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Callable
+
+import numpy as np
+
+from hypertransformer_tf.data.class_images import ClassImages
+from hypertransformer_tf.errors import UserError
+
+FORMAT_VERSION = 1
+
+
+def cache_dir() -> Path:
+    """Folder of the cache: $HYPERTRANSFORMER_CACHE, else ~/.cache/hypertransformer."""
+    return Path(os.environ.get("HYPERTRANSFORMER_CACHE") or Path.home() / ".cache" / "hypertransformer")
+
+
+def fingerprint(files: list[Path], **options) -> str:
+    """Key of a decoded data set: its files (path, size, time of change) and how they are decoded."""
+    stats = [(str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+    text = json.dumps([FORMAT_VERSION, stats, sorted(options.items())])
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def cached(name: str, key: str, source: str, build: Callable[[], ClassImages]) -> ClassImages:
+    """Reads a data set from the cache, or builds it and keeps it there.
+
+    Args:
+        name: start of the file's name, for people who look into the folder.
+        key: what `fingerprint` gave.
+        source: `source` of the result.
+        build: makes the data set when the cache has none, or a damaged one.
+
+    Returns:
+        ClassImages whose images are memory-mapped from the cache; from memory when the folder can't be
+        written (with a warning).
+    """
+    path = cache_dir() / f"{name}-{key}"
+    if path.with_suffix(".json").exists():
+        try:
+            return _read(path, source)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            _warn(f"the cache {path} is damaged ({error}): building it again")
+    images = build()
+    try:
+        _write(path, images)
+    except OSError as error:
+        _warn(f"decoded images can't be cached in {path.parent} ({error}): set HYPERTRANSFORMER_CACHE")
+        return images
+    return _read(path, source)
+
+
+def _read(path: Path, source: str) -> ClassImages:
+    index = json.loads(path.with_suffix(".json").read_text())
+    file = path.with_suffix(".npy")
+    images = np.load(file, mmap_mode="r")
+    if file.stat().st_size != index["bytes"] or _checksum(images) != index["checksum"]:
+        raise ValueError("size or checksum differ")
+    counts = np.array(index["counts"], np.int64)
+    return ClassImages(images, np.array(index["offsets"], np.int64), counts, tuple(index["names"]), source)
+
+
+def _write(path: Path, images: ClassImages) -> None:
+    """The image array first, then the index that vouches for it; each by rename, so none is half there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    array, index_file = path.with_suffix(".npy"), path.with_suffix(".json")
+    _replace(array, lambda file: np.save(file, images.images))
+    index = {
+        "names": images.names,
+        "offsets": images.offsets.tolist(),
+        "counts": images.counts.tolist(),
+        "bytes": array.stat().st_size,
+        "checksum": _checksum(images.images),
+    }
+    _replace(index_file, lambda file: file.write(json.dumps(index).encode()))
+
+
+def _replace(path: Path, write: Callable) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _checksum(images: np.ndarray) -> str:
+    """Hash of the whole array when it is small, of evenly spaced pieces when it is larger than 64 MiB."""
+    flat = images.reshape(-1)
+    piece = 2**20
+    if flat.nbytes <= 64 * piece:
+        return hashlib.sha1(np.ascontiguousarray(flat)).hexdigest()
+    starts = np.linspace(0, flat.nbytes - piece, 64, dtype=np.int64)
+    digest = hashlib.sha1()
+    for start in starts:
+        digest.update(np.ascontiguousarray(flat[start : start + piece]))
+    return digest.hexdigest()
+
+
+def _warn(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr)
+
+
+def require(path: Path, what: str) -> Path:
+    """Returns `path`; raises UserError when it does not exist."""
+    if not path.exists():
+        raise UserError(f"{what} {path} does not exist")
+    return path

@@ -1,0 +1,89 @@
+"""Class splits: which classes are for training, validation and test."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import NamedTuple
+
+from hypertransformer_tf.data.class_images import ClassImages
+from hypertransformer_tf.errors import UserError
+
+REFERENCE_SEED = 2022
+# Omniglot's ranges in the reference implementation, after its seeded permutation.
+OMNIGLOT_RANGES = {"train": "0-1149", "val": "1150-1199", "test": "1200-1622"}
+
+
+class Splits(NamedTuple):
+    """Classes for training, for choices made while training, and for results."""
+
+    train: ClassImages
+    val: ClassImages
+    test: ClassImages
+
+
+def parse_ranges(text: str) -> list[int]:
+    """Class numbers of a list of inclusive ranges: "1-3,7" -> [1, 2, 3, 7].
+
+    Raises:
+        UserError: when the text is no such list.
+    """
+    numbers = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if first > last:
+            raise UserError(f"class ranges {text!r}: {part.strip()!r} is no range like 0-1149 or 7")
+        numbers.extend(range(first, last + 1))
+    if len(set(numbers)) != len(numbers):
+        raise UserError(f"class ranges {text!r} name a class twice")
+    return numbers
+
+
+def parse_spec(spec: str) -> tuple[str, list[int] | None]:
+    """Data set and classes of a spec: "omniglot:0-1149" -> ("omniglot", [0, ..., 1149]).
+
+    Without a colon the classes are None: all of them.
+    """
+    name, colon, ranges = spec.partition(":")
+    return name, parse_ranges(ranges) if colon else None
+
+
+def reference_permutation(num_classes: int, seed: int = REFERENCE_SEED) -> list[int]:
+    """Order of the classes after the reference implementation's seeded shuffle."""
+    order = list(range(num_classes))
+    random.Random(seed).shuffle(order)
+    return order
+
+
+def split_by_ranges(images: ClassImages, ranges: dict[str, str], seed: int | None = REFERENCE_SEED) -> Splits:
+    """Splits classes by ranges of their numbers, after a seeded permutation.
+
+    Args:
+        images: all classes.
+        ranges: {"train": "0-1149", "val": ..., "test": ...}.
+        seed: of the permutation; None = keep the order.
+
+    Raises:
+        UserError: when ranges overlap or reach beyond the classes.
+    """
+    order = (
+        list(range(images.num_classes)) if seed is None else reference_permutation(images.num_classes, seed)
+    )
+    taken: dict[int, str] = {}
+    parts = []
+    for split in Splits._fields:
+        numbers = parse_ranges(ranges[split])
+        for number in numbers:
+            if number in taken:
+                raise UserError(
+                    f"class {number} is in the splits {taken[number]} and {split}: part the ranges"
+                )
+            if number >= images.num_classes:
+                raise UserError(
+                    f"the {split} range {ranges[split]!r} reaches class {number}, {images.source} has "
+                    f"{images.num_classes} classes (from 0)"
+                )
+            taken[number] = split
+        parts.append(images.select([order[n] for n in numbers], f"{images.source}, {split} classes"))
+    return Splits(*parts)
