@@ -256,6 +256,10 @@ class HyperTransformer(keras.layers.Layer):
                 old = variables[name]
                 old.assign(self.moving_momentum * old + (1.0 - self.moving_momentum) * value)
 
+    def named_variables(self) -> dict[str, tf.Variable]:
+        """Every variable under a name that depends on the options alone, in a fixed order."""
+        return {v.name.split(":")[0].removeprefix(f"{self.name}/"): v for v in self.variables}
+
     def config(self) -> dict:
         """The model's options as JSON values; two models with equal ones have equal variables."""
         return dict(self._config)

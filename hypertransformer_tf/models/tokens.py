@@ -25,8 +25,10 @@ class LabelTokens(keras.layers.Layer):
 
     def __init__(self, way: int, embedding_dim: int, token_size: int, **kwargs):
         super().__init__(**kwargs)
-        self.token_size = token_size
-        self.embeddings = _add_embeddings(self, way + 1, embedding_dim)
+        self.way, self.embedding_dim, self.token_size = way, embedding_dim, token_size
+
+    def build(self, input_shape):
+        self.embeddings = _add_embeddings(self, self.way + 1, self.embedding_dim)
 
     def call(self, labels: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
         """Builds tokens.
@@ -47,8 +49,10 @@ class PlaceholderTokens(keras.layers.Layer):
 
     def __init__(self, count: int, embedding_dim: int, token_size: int, **kwargs):
         super().__init__(**kwargs)
-        self.token_size = token_size
-        self.embeddings = _add_embeddings(self, count, embedding_dim)
+        self.count, self.embedding_dim, self.token_size = count, embedding_dim, token_size
+
+    def build(self, input_shape):
+        self.embeddings = _add_embeddings(self, self.count, self.embedding_dim)
 
     def call(self, episodes) -> tf.Tensor:
         """Returns float [episode, placeholder, token_size] for a number of episodes."""

@@ -245,3 +245,9 @@ def test_gradients_reach_every_variable(episode):
         loss = tf.reduce_sum(tf.nn.softmax(result)[:, :, 0])
     for variable, gradient in zip(model.trainable_variables, tape.gradient(loss, model.trainable_variables)):
         assert gradient is not None, variable.name
+
+
+def test_named_variables_are_complete_and_named_alike_in_every_model(model):
+    names = model.named_variables()
+    assert len(names) == len(model.variables)
+    assert list(make(name="another").named_variables()) == list(names)
