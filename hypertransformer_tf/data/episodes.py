@@ -96,68 +96,91 @@ class EpisodeSampler:
         self._offsets = tf.constant(images.offsets, tf.int32)
         self._counts = tf.constant(images.counts, tf.int32)
 
-    def __call__(self, indices: tf.Tensor) -> Episodes:
+    def __call__(self, indices: tf.Tensor, query_batches: int = 1) -> Episodes:
         """Draws the episodes with the given indices.
 
         Args:
             indices: int64 [episode] with a static size.
+            query_batches: draws of query images for the same support set; each is without repeats and
+                disjoint from the support set, and two draws are independent. Support and first draw do
+                not depend on the number of draws.
 
         Returns:
-            Episodes with static shapes; support and query are disjoint, both in random order.
+            Episodes with static shapes, everything in random order. The query axis holds the draws one
+            after the other: `query_batches * query` images.
         """
+        drawn = [self._draw(indices, batch) for batch in range(query_batches)]
+        if query_batches == 1:
+            return drawn[0]
+        images = tf.concat([each.query_images for each in drawn], 1)
+        labels = tf.concat([each.query_labels for each in drawn], 1)
+        return drawn[0]._replace(query_images=images, query_labels=labels)
+
+    def _draw(self, indices: tf.Tensor, batch: int) -> Episodes:
         episodes = indices.shape[0]
-        classes = self._counts.shape[0]
-        support_size = self.way * (self.shot + self.unlabeled)
-        sizes = [classes, self.way * self._largest, support_size, self.query, self.way]
-        numbers = tf.stack([self._random(index, sum(sizes)) for index in tf.unstack(indices)])
-        by_class, by_image, by_support, by_query, by_turn = tf.split(numbers, sizes, 1)
+        classes, held = self._counts.shape[0], self.shot + self.unlabeled
+        sizes = [
+            classes,
+            self.way * self._largest,
+            self.way * held,
+            self.way,
+            self.way * self._largest,
+            self.query,
+        ]
+        of_task, of_query = sizes[:4], sizes[4:]
+        numbers = self._random(indices, 0, sum(of_task))
+        by_class, by_image, by_support, by_turn = tf.split(numbers, of_task, 1)
+        numbers = self._random(indices, 1 + batch, sum(of_query))
+        by_query_image, by_query = tf.split(numbers, of_query, 1)
 
         class_ids = tf.math.top_k(by_class, self.way).indices
-        rows = self._choose_images(class_ids, tf.reshape(by_image, [episodes, self.way, self._largest]))
+        shape = [episodes, self.way, self._largest]
+        exists = tf.range(self._largest) < tf.gather(self._counts, class_ids)[:, :, None]
+        by_image = tf.where(exists, tf.reshape(by_image, shape), -1.0)
+        ranked = tf.math.top_k(by_image, self._largest).indices
+        support, rest = ranked[:, :, :held], ranked[:, :, held:]
+        remains = tf.range(self._largest - held) < tf.gather(self._counts, class_ids)[:, :, None] - held
+        by_query_image = tf.where(remains, tf.reshape(by_query_image, shape)[:, :, held:], -1.0)
+        chosen = tf.math.top_k(by_query_image, self.per_class - held).indices
+        query = tf.gather(rest, chosen, batch_dims=2)
+
+        def shuffled(values, order):
+            return tf.gather(tf.reshape(values, [episodes, -1])[:, : order.shape[1]], order, batch_dims=1)
+
+        first = tf.gather(self._offsets, class_ids)[:, :, None]
         slots = tf.tile(tf.range(self.way)[None, :, None], [episodes, 1, self.per_class])
-        held = self.shot + self.unlabeled
-        labels = tf.where(tf.range(self.per_class) < self.shot, slots, self.way)
-
-        def flatten(values, count):
-            return tf.reshape(values, [episodes, -1])[:, :count]
-
-        support_order = tf.argsort(by_support)
-        support_rows = tf.gather(flatten(rows[:, :, :held], None), support_order, batch_dims=1)
-        support_slots = tf.gather(flatten(slots[:, :, :held], None), support_order, batch_dims=1)
-        support_labels = tf.gather(flatten(labels[:, :, :held], None), support_order, batch_dims=1)
+        labels = tf.where(tf.range(held) < self.shot, slots[:, :, :held], self.way)
+        order = tf.argsort(by_support)
+        support_rows = shuffled(first + support, order)
+        support_slots, support_labels = shuffled(slots[:, :, :held], order), shuffled(labels, order)
         # Image-major, so that cutting the surplus leaves the first slots one image more.
-        query_order = tf.argsort(by_query)
-        query_rows = flatten(tf.transpose(rows[:, :, held:], [0, 2, 1]), self.query)
-        query_rows = tf.gather(query_rows, query_order, batch_dims=1)
-        query_slots = flatten(tf.transpose(slots[:, :, held:], [0, 2, 1]), self.query)
-        query_slots = tf.gather(query_slots, query_order, batch_dims=1)
+        order = tf.argsort(by_query)
+        query_rows = shuffled(tf.transpose(first + query, [0, 2, 1]), order)
+        query_slots = shuffled(tf.transpose(slots[:, :, held:], [0, 2, 1]), order)
 
-        images = tf.gather(self._images, tf.concat([support_rows, query_rows], 1))
-        if self.rotate:
-            turns = tf.cast(by_turn * 4.0, tf.int32)
-            turns = tf.gather(turns, tf.concat([support_slots, query_slots], 1), batch_dims=1)
-            images = rotate_by_90(images, turns)
-        images = tf.cast(images, tf.float32) / 128.0 - 1.0
+        turns = tf.cast(by_turn * 4.0, tf.int32)
         return Episodes(
-            images[:, :support_size],
+            self._images_of(support_rows, support_slots, turns),
             support_labels,
             None,
-            images[:, support_size:],
+            self._images_of(query_rows, query_slots, turns),
             query_slots,
             class_ids,
         )
 
-    def _random(self, index: tf.Tensor, count: int) -> tf.Tensor:
-        """`count` uniform numbers in 0..1 that depend on (seed, stream, index) alone."""
-        seed = tf.stack([tf.constant(self._seed, tf.int64), tf.cast(index, tf.int64)])
-        return tf.random.stateless_uniform([count], seed, alg="philox")
+    def _images_of(self, rows: tf.Tensor, slots: tf.Tensor, turns: tf.Tensor) -> tf.Tensor:
+        images = tf.gather(self._images, rows)
+        if self.rotate:
+            images = rotate_by_90(images, tf.gather(turns, slots, batch_dims=1))
+        return tf.cast(images, tf.float32) / 128.0 - 1.0
 
-    def _choose_images(self, class_ids: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
-        """Rows of `per_class` different images of each class: int32 [episode, way, image]."""
-        counts = tf.gather(self._counts, class_ids)[:, :, None]
-        exists = tf.range(self._largest) < counts
-        chosen = tf.math.top_k(tf.where(exists, numbers, -1.0), self.per_class).indices
-        return tf.gather(self._offsets, class_ids)[:, :, None] + chosen
+    def _random(self, indices: tf.Tensor, purpose: int, count: int) -> tf.Tensor:
+        """Uniform numbers in 0..1, [episode, count], of (seed, stream, index, purpose) alone."""
+        rows = []
+        for index in tf.unstack(indices):
+            seed = tf.stack([tf.constant(self._seed + (purpose << 32), tf.int64), tf.cast(index, tf.int64)])
+            rows.append(tf.random.stateless_uniform([count], seed, alg="philox"))
+        return tf.stack(rows)
 
 
 def _limits(way: int, shot: int, query: int, unlabeled: int) -> list[tuple[str, int, int]]:

@@ -1,0 +1,59 @@
+"""gin files and bindings, with every mistake in one line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import gin
+
+# Imported for their @gin.configurable: a configuration may name anything that exists.
+import hypertransformer_tf.data.sources
+import hypertransformer_tf.models.hypertransformer
+import hypertransformer_tf.training.loop  # noqa: F401
+from hypertransformer_tf.errors import UserError
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def load(files: Sequence[str], bindings: Sequence[str] = ()) -> None:
+    """Reads gin files, then single bindings.
+
+    Args:
+        files: paths; relative ones are looked for in the working directory, then in the project. An
+            `include` is looked for beside the file that includes, too.
+        bindings: texts like "LearningRate.rate = 0.01"; they win over the files.
+
+    Raises:
+        UserError: for a missing file, a syntax error, or a name that does not exist.
+    """
+    gin.clear_config()
+    gin.add_config_file_search_path(str(ROOT))
+    for file in files:
+        if not Path(file).is_file() and not (ROOT / file).is_file():
+            near = sorted(path.name for path in (ROOT / "gin").glob("*.gin"))
+            raise UserError(f"--gin_file={file}: no such file; there are gin/{', gin/'.join(near)}")
+        gin.add_config_file_search_path(str(Path(file).resolve().parent))
+    try:
+        gin.parse_config_files_and_bindings(list(files), list(bindings))
+    except (ValueError, SyntaxError, OSError, TypeError, NameError) as error:
+        raise UserError(f"configuration: {_first_line(error)}") from error
+
+
+def check_all_used() -> None:
+    """Raises UserError when a binding has had no effect; call once everything is built.
+
+    gin is silent about a binding of a configurable that is never called.
+    """
+    used = set(re.findall(r"^([\w./]+\.\w+) *=", gin.operative_config_str(), re.MULTILINE))
+    used |= {name.rsplit("/", 1)[-1] for name in used}
+    for given in re.findall(r"^([\w./]+\.\w+) *=", gin.config_str(), re.MULTILINE):
+        if given.rsplit("/", 1)[-1] not in used:
+            raise UserError(
+                f"the binding {given} has no effect: nothing in this configuration uses it; remove it"
+            )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

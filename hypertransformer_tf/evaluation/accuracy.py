@@ -1,0 +1,82 @@
+"""Accuracy of generated CNNs over many tasks, for each source of batch statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Callable
+
+import numpy as np
+
+from hypertransformer_tf.backend import tf
+from hypertransformer_tf.data.episodes import EpisodeSampler
+from hypertransformer_tf.models.hypertransformer import HyperTransformer
+from hypertransformer_tf.training.losses import query_accuracy
+
+
+class TaskEvaluator:
+    """Measures accuracies task by task; traced once, used any number of times.
+
+    The weights of a task are generated once from its support set and used for all its query batches.
+
+    Args:
+        model: a built HyperTransformer.
+        sampler: EpisodeSampler of the classes to evaluate on; its `query` is the size of a query batch.
+        statistics: sources of the query images' batch statistics to measure.
+        query_batches: query batches of a task; with "query" statistics each has its own.
+        tasks_per_call: tasks that are worked on together; changes nothing but speed.
+    """
+
+    def __init__(
+        self,
+        model: HyperTransformer,
+        sampler: EpisodeSampler,
+        statistics: Sequence[str] = ("support",),
+        query_batches: int = 1,
+        tasks_per_call: int = 8,
+    ):
+        self.model, self.sampler = model, sampler
+        self.statistics, self.query_batches = tuple(statistics), query_batches
+        self.tasks_per_call = tasks_per_call
+        self._call = tf.function(self._accuracies)
+
+    def __call__(
+        self, tasks: int, progress: Callable[[int], None] = lambda done: None
+    ) -> dict[str, np.ndarray]:
+        """Accuracy of each task.
+
+        Args:
+            tasks: number of tasks; task i is episode i of the sampler.
+            progress: called with the number of tasks that were just finished.
+
+        Returns:
+            {statistics: float64 [task] in 0..1}.
+        """
+        found: dict[str, list] = {name: [] for name in self.statistics}
+        for first in range(0, tasks, self.tasks_per_call):
+            indices = tf.range(first, first + self.tasks_per_call, dtype=tf.int64)
+            for name, values in self._call(indices).items():
+                found[name].append(values.numpy())
+            progress(min(self.tasks_per_call, tasks - first))
+        return {name: np.concatenate(values)[:tasks].astype(np.float64) for name, values in found.items()}
+
+    def _accuracies(self, indices: tf.Tensor) -> dict[str, tf.Tensor]:
+        episodes = self.sampler(indices, self.query_batches)
+        weights = self.model.generate(episodes.support_images, episodes.support_labels, episodes.support_mask)
+        results = {}
+        for name in self.statistics:
+            if name == "query":
+                logits = self._by_query_batch(episodes.query_images, weights)
+            else:
+                logits = self.model.classify(episodes.query_images, weights, name)
+            results[name] = query_accuracy(logits, episodes.query_labels)
+        return results
+
+    def _by_query_batch(self, images: tf.Tensor, weights: dict) -> tf.Tensor:
+        """Logits [task, query_batches * query, way], each batch with its own statistics."""
+        shape = images.shape
+        batches = tf.reshape(images, [shape[0], self.query_batches, -1, *shape[2:]])
+        logits = tf.map_fn(
+            lambda batch: self.model.classify(batch, weights, "query"),
+            tf.transpose(batches, [1, 0, 2, 3, 4, 5]),
+        )
+        return tf.reshape(tf.transpose(logits, [1, 0, 2, 3]), [shape[0], shape[1], -1])

@@ -1,0 +1,323 @@
+"""The training loop: steps, validation, checkpoints, a clean end."""
+
+from __future__ import annotations
+
+import math
+import platform
+import signal
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import gin
+
+from hypertransformer_tf.backend import keras, tf
+from hypertransformer_tf.data.episodes import EpisodeSampler
+from hypertransformer_tf.data.splits import Splits
+from hypertransformer_tf.errors import UserError
+from hypertransformer_tf.evaluation.accuracy import TaskEvaluator
+from hypertransformer_tf.evaluation.intervals import confidence_interval
+from hypertransformer_tf.models.hypertransformer import HyperTransformer
+from hypertransformer_tf.training import checkpoints
+from hypertransformer_tf.training.averaging import WeightAverage
+from hypertransformer_tf.training.log import RunLog
+from hypertransformer_tf.training.optimizers import Optimizer
+from hypertransformer_tf.training.schedules import LearningRate
+from hypertransformer_tf.training.step import TrainingStep
+
+
+@gin.configurable
+class Task(NamedTuple):
+    """What an episode of this configuration looks like.
+
+    Attributes:
+        way, shot: classes of an episode and labeled support images of each.
+        query: query images of all classes together in a training episode.
+        unlabeled: unlabeled support images of each class.
+        rotate: rotate classes by random multiples of 90 degrees in training.
+    """
+
+    way: int = 20
+    shot: int = 1
+    query: int = 60
+    unlabeled: int = 0
+    rotate: bool = False
+
+
+class Result(NamedTuple):
+    """How a training ended: "finished" or "interrupted", steps done, best validation accuracy (0..1)."""
+
+    ending: str
+    step: int
+    best_accuracy: float
+
+
+@gin.configurable(denylist=["splits", "workdir", "strategy"])
+def train(
+    splits: Splits,
+    workdir: Path,
+    strategy: tf.distribute.Strategy,
+    episodes: int = 4_000_000,
+    max_minutes: float | None = None,
+    steps_per_call: int = 10,
+    validate_episodes: int = 50_000,
+    validation_tasks: int = 100,
+    validation_statistics: str = "support",
+    checkpoint_episodes: int = 50_000,
+    keep: int = 3,
+    seed: int = 0,
+) -> Result:
+    """Trains a HyperTransformer; goes on where an earlier run in the same workdir stopped.
+
+    Args:
+        splits: train classes to learn from, val classes for every choice; test classes are not touched.
+        workdir: folder for checkpoints, the best model and logs.
+        strategy: see `strategy.make_strategy`.
+        episodes: length of the training (4,000,000 in appendix C).
+        max_minutes: stop after so many minutes of training, over all resumes, validation not counted;
+            with a cosine schedule the rate still follows `episodes`.
+        steps_per_call: steps inside one tf.function call; changes speed only.
+        validate_episodes, validation_tasks, validation_statistics: how often, on how many tasks and with
+            which batch statistics the validation accuracy is measured.
+        checkpoint_episodes: how often the state is saved.
+        keep: how many of the newest states are kept.
+        seed: of parameters and episodes.
+
+    Raises:
+        UserError: for impossible values, a checkpoint of another configuration, or a loss that is no
+            longer finite.
+    """
+    run = _Run(splits, workdir, strategy, seed, episodes, validation_tasks, validation_statistics, keep)
+    return run.train(max_minutes, steps_per_call, validate_episodes, checkpoint_episodes)
+
+
+class _Run:
+    """The objects of a training run and what is done with them."""
+
+    def __init__(self, splits, workdir, strategy, seed, episodes, validation_tasks, statistics, keep):
+        self.workdir, self.strategy, self.seed = workdir, strategy, seed
+        self.task, self.validation_tasks = Task(), validation_tasks
+        task, shape = self.task, splits.train.image_shape
+        keras.utils.set_random_seed(seed)
+        sampler = EpisodeSampler(
+            splits.train, task.way, task.shot, task.query, task.unlabeled, seed, "train", task.rotate
+        )
+        way = min(task.way, splits.val.num_classes)
+        validation = EpisodeSampler(splits.val, task.way, task.shot, task.query, task.unlabeled, seed, "val")
+        del way
+        with strategy.scope():
+            self.model = HyperTransformer(way=task.way, image_shape=shape)
+            self.model.build_variables()
+            rate = LearningRate()
+            self.optimizer = Optimizer(lambda step: rate(step * self.per_step, episodes))
+            self.optimizer.build(self.model.trainable_variables)
+            self.average = WeightAverage(self.model.trainable_variables)
+            self.step_function = TrainingStep(self.model, self.optimizer, sampler, self.average)
+        self.per_step = self.step_function.episodes_per_step
+        self.total_steps = -(-episodes // self.per_step)
+        self.evaluator = TaskEvaluator(self.model, validation, [statistics])
+        self.clock = tf.Variable([0.0, -1.0], dtype=tf.float64, trainable=False)  # seconds, best accuracy
+        state = tf.train.Checkpoint(
+            model=self.model, optimizer=self.optimizer.keras, average=self.average, clock=self.clock
+        )
+        self.checkpoints = checkpoints.Checkpoints(workdir, state, self.fingerprint(), keep)
+
+    def fingerprint(self) -> dict:
+        return {**self.model.config(), **{f"Task.{k}": v for k, v in self.task._asdict().items()}}
+
+    def train(self, max_minutes, steps_per_call, validate_episodes, checkpoint_episodes) -> Result:
+        manifest = self.checkpoints.restore()
+        step = manifest["step"] if manifest else 0
+        every = {
+            name: max(1, -(-count // self.per_step))
+            for name, count in (("validate", validate_episodes), ("checkpoint", checkpoint_episodes))
+        }
+        log = RunLog(self.workdir, step, self.total_steps)
+        call = self._make_call()
+        stop = _StopSignals()
+        window = _Window()
+        if step:
+            log.say(f"resuming after step {step:,} ({step * self.per_step:,} episodes)")
+        with stop:
+            while step < self.total_steps and not stop.asked and not self._time_is_up(max_minutes):
+                started = time.perf_counter()
+                # Calls end where something is due, so that nothing depends on steps_per_call.
+                due = [steps_per_call, self.total_steps - step, *(n - step % n for n in every.values())]
+                count = min(due)
+                metrics = call(tf.constant(step, tf.int64), tf.constant(count, tf.int64))
+                metrics = {name: float(value) for name, value in metrics.items()}
+                step += count
+                if not math.isfinite(metrics["loss"]):
+                    log.close()
+                    raise UserError(self._not_finite(step - count, step))
+                seconds = time.perf_counter() - started
+                self.clock.assign_add([seconds, 0.0])
+                window.add(count, seconds, metrics)
+                log.bar.update(count)
+                if window.seconds > 5.0 or step % every["validate"] == 0:
+                    self._report(log, step, window)
+                    window = _Window()
+                if step % every["validate"] == 0 or step == self.total_steps:
+                    self._validate(log, step)
+                if step % every["checkpoint"] == 0:
+                    self._save(step)
+        self._save(step)
+        if float(self.clock[1]) < 0:
+            self._validate(log, step)
+            self._save(step)
+        log.close()
+        finished = step >= self.total_steps or self._time_is_up(max_minutes)
+        return Result("finished" if finished else "interrupted", step, float(self.clock[1]))
+
+    def _make_call(self):
+        """A tf.function of (first step, number of steps) that runs them and returns mean metrics."""
+        reduce, strategy, run_step = tf.distribute.ReduceOp, self.strategy, self.step_function
+        names = ("loss", "accuracy", "gradient_norm", "learning_rate")
+
+        @tf.function
+        def call(first, count):
+            sums = tf.zeros([len(names)])
+            for step in tf.range(first, first + count):
+                metrics = strategy.run(run_step, args=(step,))
+                over_replicas = [
+                    strategy.reduce(
+                        reduce.SUM if name in ("loss", "accuracy") else reduce.MEAN, metrics[name], axis=None
+                    )
+                    for name in names
+                ]
+                sums += tf.stack(over_replicas)
+            return dict(zip(names, tf.unstack(sums / tf.cast(count, tf.float32))))
+
+        return call
+
+    def _time_is_up(self, max_minutes: float | None) -> bool:
+        return max_minutes is not None and float(self.clock[0]) >= 60.0 * max_minutes
+
+    def _report(self, log: RunLog, step: int, window: _Window) -> None:
+        means = window.means()
+        rate = window.steps * self.per_step / window.seconds
+        episodes = step * self.per_step
+        log.write(
+            step, episodes=episodes, train_seconds=float(self.clock[0]), episodes_per_second=rate, **means
+        )
+        log.bar.set_postfix_str(f"loss {means['loss']:.3f} acc {means['accuracy']:.3f} {rate:.0f} episodes/s")
+
+    def _validate(self, log: RunLog, step: int) -> None:
+        with self.average.applied():
+            accuracies = next(iter(self.evaluator(self.validation_tasks).values()))
+            mean, half_width = confidence_interval(accuracies)
+            log.write(step, episodes=step * self.per_step, val_accuracy=mean, val_ci95=half_width)
+            best = mean > float(self.clock[1])
+            if best:
+                self.clock.assign([self.clock[0], mean])
+                self._save_best(step, mean)
+        log.say(
+            f"{step * self.per_step:>9,} episodes, {float(self.clock[0]) / 60:.1f} min: "
+            f"validation {100 * mean:.2f}% +- {100 * half_width:.2f}%{', best so far' if best else ''}"
+        )
+
+    def info(self, step: int) -> dict:
+        """What a checkpoint says of itself."""
+        return {
+            "step": step,
+            "episodes_trained": step * self.per_step,
+            "train_seconds": round(float(self.clock[0]), 1),
+            "seed": self.seed,
+            "model": self.model.config(),
+            "task": self.task._asdict(),
+            "generated": self.model.generated,
+            "config": gin.config_str(),
+            "operative_config": gin.operative_config_str(),
+            "hardware": hardware(),
+            "versions": versions(),
+        }
+
+    def _save(self, step: int) -> None:
+        self.checkpoints.save(step, {"train_seconds": float(self.clock[0])})
+
+    def _save_best(self, step: int, accuracy: float) -> None:
+        folder = self.workdir / "checkpoints"
+        info = {**self.info(step), "val_accuracy": round(100 * accuracy, 3)}
+        path = folder / f"best-{step:010d}"
+        checkpoints.save_model(path, self.model.named_variables(), info)
+        checkpoints.remove_others(folder, path)
+
+    def _not_finite(self, first: int, last: int) -> str:
+        newest = checkpoints.newest_sound(self.checkpoints.folder, "step")
+        kept = f"the last sound checkpoint is {newest[0]}" if newest else "no checkpoint was saved before"
+        return (
+            f"the loss is not finite between steps {first:,} and {last:,}: lower LearningRate.rate or set "
+            f"Optimizer.clip_norm; {kept}"
+        )
+
+
+class _Window:
+    """Metrics of the calls since the last report."""
+
+    def __init__(self):
+        self.steps, self.seconds, self._sums = 0, 0.0, {}
+
+    def add(self, steps: int, seconds: float, metrics: dict[str, float]) -> None:
+        self.steps += steps
+        self.seconds += seconds
+        for name, value in metrics.items():
+            self._sums[name] = self._sums.get(name, 0.0) + steps * value
+
+    def means(self) -> dict[str, float]:
+        return {name: value / self.steps for name, value in self._sums.items()}
+
+
+class _StopSignals:
+    """While open, the first SIGINT or SIGTERM only asks for a stop; the second has its usual effect."""
+
+    def __init__(self):
+        self.asked = False
+        self._before = {}
+
+    def __enter__(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def __exit__(self, *_):
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, *_):
+        self.asked = True
+        self.__exit__()
+
+
+def hardware() -> str:
+    """Processor or accelerators in words."""
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        names = [tf.config.experimental.get_device_details(gpu).get("device_name", "GPU") for gpu in gpus]
+        return ", ".join(names)
+    model = platform.processor() or platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    except OSError:
+        pass
+    cores = (
+        len(__import__("os").sched_getaffinity(0)) if hasattr(__import__("os"), "sched_getaffinity") else 0
+    )
+    return f"{cores} cores of {model}"
+
+
+def versions() -> dict[str, str]:
+    """Versions that numbers may depend on."""
+    import numpy as np
+
+    import hypertransformer_tf
+
+    return {
+        "hypertransformer_tf": hypertransformer_tf.__version__,
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }

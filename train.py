@@ -1,0 +1,37 @@
+"""Trains a HyperTransformer: python train.py --gin_file=gin/omniglot.gin"""
+
+from pathlib import Path
+
+from absl import flags
+
+from hypertransformer_tf import configuration
+from hypertransformer_tf.data.sources import load_splits
+from hypertransformer_tf.errors import UserError, run_program
+from hypertransformer_tf.training.loop import train
+from hypertransformer_tf.training.strategy import configure_threads, make_strategy
+
+FLAGS = flags.FLAGS
+flags.DEFINE_multi_string("gin_file", None, "Configuration file; may be given several times, the last wins.")
+flags.DEFINE_multi_string("gin_bindings", [], "One binding, as 'LearningRate.rate = 0.01'.")
+flags.DEFINE_string("workdir", None, "Folder of the run; default: runs/<name of the last gin file>.")
+flags.DEFINE_string("data_dir", None, "Where data sets are; default: $HYPERTRANSFORMER_DATA.")
+flags.DEFINE_string("strategy", "auto", "Devices: auto, cpu, gpu, mirrored.")
+flags.DEFINE_integer("logical_cpus", 0, "Split the CPU into so many devices (for tests of --strategy).")
+
+
+def main(_):
+    if not FLAGS.gin_file:
+        raise UserError("no configuration: give one, such as --gin_file=gin/glyphs.gin")
+    configuration.load(FLAGS.gin_file, FLAGS.gin_bindings)
+    configure_threads()
+    strategy = make_strategy(FLAGS.strategy, FLAGS.logical_cpus)
+    workdir = Path(FLAGS.workdir or Path("runs") / Path(FLAGS.gin_file[-1]).stem)
+    workdir.mkdir(parents=True, exist_ok=True)
+    splits = load_splits(FLAGS.data_dir)
+    result = train(splits, workdir, strategy)
+    print(f"{result.ending} after {result.step:,} steps, best validation {100 * result.best_accuracy:.2f}%")
+    print(f"to evaluate: python evaluate.py --workdir={workdir}")
+
+
+if __name__ == "__main__":
+    run_program(main)
