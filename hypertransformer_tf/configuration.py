@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Callable
 
 import gin
 
@@ -28,15 +29,24 @@ def load(files: Sequence[str], bindings: Sequence[str] = ()) -> None:
     Raises:
         UserError: for a missing file, a syntax error, or a name that does not exist.
     """
-    gin.clear_config()
-    gin.add_config_file_search_path(str(ROOT))
     for file in files:
         if not Path(file).is_file() and not (ROOT / file).is_file():
             near = sorted(path.name for path in (ROOT / "gin").glob("*.gin"))
             raise UserError(f"--gin_file={file}: no such file; there are gin/{', gin/'.join(near)}")
         gin.add_config_file_search_path(str(Path(file).resolve().parent))
+    _parse(lambda: gin.parse_config_files_and_bindings(list(files), list(bindings)))
+
+
+def load_text(text: str, bindings: Sequence[str] = ()) -> None:
+    """Reads the configuration that a checkpoint keeps, then single bindings; raises as `load` does."""
+    _parse(lambda: gin.parse_config([text, *bindings]))
+
+
+def _parse(parse: Callable[[], None]) -> None:
+    gin.clear_config()
+    gin.add_config_file_search_path(str(ROOT))
     try:
-        gin.parse_config_files_and_bindings(list(files), list(bindings))
+        parse()
     except (ValueError, SyntaxError, OSError, TypeError, NameError) as error:
         raise UserError(f"configuration: {_first_line(error)}") from error
 

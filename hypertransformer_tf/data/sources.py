@@ -8,6 +8,7 @@ from pathlib import Path
 import gin
 
 from hypertransformer_tf.data import omniglot, splits
+from hypertransformer_tf.data.glyphs import load_glyphs
 from hypertransformer_tf.errors import UserError
 
 DATA_VARIABLE = "HYPERTRANSFORMER_DATA"
@@ -25,6 +26,8 @@ def load_splits(
     resampling: str = "bilinear",
 ) -> splits.Splits:
     """Loads a data set and splits its classes."""
+    if name == "glyphs":
+        return load_glyphs()
     if name != "omniglot":
         raise UserError(f"unknown data set {name!r}: use omniglot")
     base = Path(data_dir or os.environ.get(DATA_VARIABLE) or "~/tensorflow_datasets").expanduser()
@@ -32,4 +35,4 @@ def load_splits(
     if folder is None:
         raise UserError(f"no Omniglot in {base}: use --gin_file=gin/glyphs.gin")
     images = omniglot.load_omniglot(folder, image_size, resampling)
-    return splits.split_by_ranges(images, {"train": train, "val": val, "test": test}, shuffle_seed)
+    return splits.split_by_ranges(name, images, {"train": train, "val": val, "test": test}, shuffle_seed)

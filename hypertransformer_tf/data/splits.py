@@ -15,8 +15,9 @@ OMNIGLOT_RANGES = {"train": "0-1149", "val": "1150-1199", "test": "1200-1622"}
 
 
 class Splits(NamedTuple):
-    """Classes for training, for choices made while training, and for results."""
+    """A data set's name and its classes for training, for choices made while training, and for results."""
 
+    name: str
     train: ClassImages
     val: ClassImages
     test: ClassImages
@@ -56,10 +57,13 @@ def reference_permutation(num_classes: int, seed: int = REFERENCE_SEED) -> list[
     return order
 
 
-def split_by_ranges(images: ClassImages, ranges: dict[str, str], seed: int | None = REFERENCE_SEED) -> Splits:
+def split_by_ranges(
+    name: str, images: ClassImages, ranges: dict[str, str], seed: int | None = REFERENCE_SEED
+) -> Splits:
     """Splits classes by ranges of their numbers, after a seeded permutation.
 
     Args:
+        name: of the data set.
         images: all classes.
         ranges: {"train": "0-1149", "val": ..., "test": ...}.
         seed: of the permutation; None = keep the order.
@@ -72,7 +76,7 @@ def split_by_ranges(images: ClassImages, ranges: dict[str, str], seed: int | Non
     )
     taken: dict[int, str] = {}
     parts = []
-    for split in Splits._fields:
+    for split in ("train", "val", "test"):
         numbers = parse_ranges(ranges[split])
         for number in numbers:
             if number in taken:
@@ -86,4 +90,4 @@ def split_by_ranges(images: ClassImages, ranges: dict[str, str], seed: int | Non
                 )
             taken[number] = split
         parts.append(images.select([order[n] for n in numbers], f"{images.source}, {split} classes"))
-    return Splits(*parts)
+    return Splits(name, *parts)

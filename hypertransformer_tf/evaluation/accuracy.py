@@ -10,7 +10,6 @@ import numpy as np
 from hypertransformer_tf.backend import tf
 from hypertransformer_tf.data.episodes import EpisodeSampler
 from hypertransformer_tf.models.hypertransformer import HyperTransformer
-from hypertransformer_tf.training.losses import query_accuracy
 
 
 class TaskEvaluator:
@@ -80,3 +79,17 @@ class TaskEvaluator:
             tf.transpose(batches, [1, 0, 2, 3, 4, 5]),
         )
         return tf.reshape(tf.transpose(logits, [1, 0, 2, 3]), [shape[0], shape[1], -1])
+
+
+def query_accuracy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Share of right answers in each episode.
+
+    Args:
+        logits: float [episode, query, way].
+        labels: int [episode, query] in 0..way-1.
+
+    Returns:
+        float32 [episode] in 0..1.
+    """
+    hits = tf.equal(tf.argmax(logits, -1, labels.dtype), labels)
+    return tf.reduce_mean(tf.cast(hits, tf.float32), -1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import platform
 import signal
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ from hypertransformer_tf.data.splits import Splits
 from hypertransformer_tf.errors import UserError
 from hypertransformer_tf.evaluation.accuracy import TaskEvaluator
 from hypertransformer_tf.evaluation.intervals import confidence_interval
+from hypertransformer_tf.evaluation.records import hardware, versions
 from hypertransformer_tf.models.hypertransformer import HyperTransformer
 from hypertransformer_tf.training import checkpoints
 from hypertransformer_tf.training.averaging import WeightAverage
@@ -97,14 +97,13 @@ class _Run:
     def __init__(self, splits, workdir, strategy, seed, episodes, validation_tasks, statistics, keep):
         self.workdir, self.strategy, self.seed = workdir, strategy, seed
         self.task, self.validation_tasks = Task(), validation_tasks
+        self.dataset_name = splits.name
         task, shape = self.task, splits.train.image_shape
         keras.utils.set_random_seed(seed)
         sampler = EpisodeSampler(
             splits.train, task.way, task.shot, task.query, task.unlabeled, seed, "train", task.rotate
         )
-        way = min(task.way, splits.val.num_classes)
         validation = EpisodeSampler(splits.val, task.way, task.shot, task.query, task.unlabeled, seed, "val")
-        del way
         with strategy.scope():
             self.model = HyperTransformer(way=task.way, image_shape=shape)
             self.model.build_variables()
@@ -225,6 +224,7 @@ class _Run:
             "seed": self.seed,
             "model": self.model.config(),
             "task": self.task._asdict(),
+            "dataset": self.dataset_name,
             "generated": self.model.generated,
             "config": gin.config_str(),
             "operative_config": gin.operative_config_str(),
@@ -286,38 +286,3 @@ class _StopSignals:
     def _ask(self, *_):
         self.asked = True
         self.__exit__()
-
-
-def hardware() -> str:
-    """Processor or accelerators in words."""
-    gpus = tf.config.list_physical_devices("GPU")
-    if gpus:
-        names = [tf.config.experimental.get_device_details(gpu).get("device_name", "GPU") for gpu in gpus]
-        return ", ".join(names)
-    model = platform.processor() or platform.machine()
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                model = line.split(":", 1)[1].strip()
-                break
-    except OSError:
-        pass
-    cores = (
-        len(__import__("os").sched_getaffinity(0)) if hasattr(__import__("os"), "sched_getaffinity") else 0
-    )
-    return f"{cores} cores of {model}"
-
-
-def versions() -> dict[str, str]:
-    """Versions that numbers may depend on."""
-    import numpy as np
-
-    import hypertransformer_tf
-
-    return {
-        "hypertransformer_tf": hypertransformer_tf.__version__,
-        "tensorflow": tf.__version__,
-        "keras": keras.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }

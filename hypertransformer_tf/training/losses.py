@@ -24,9 +24,3 @@ def query_cross_entropy(logits: tf.Tensor, labels: tf.Tensor, label_smoothing: f
         targets = tf.one_hot(labels, way) * (1.0 - label_smoothing) + label_smoothing / way
         losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
     return tf.reduce_mean(losses, -1)
-
-
-def query_accuracy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Share of right answers in each episode: float32 [episode] in 0..1; arguments as above."""
-    hits = tf.equal(tf.argmax(logits, -1, labels.dtype), labels)
-    return tf.reduce_mean(tf.cast(hits, tf.float32), -1)

@@ -7,9 +7,10 @@ import gin
 from hypertransformer_tf.backend import tf
 from hypertransformer_tf.data.episodes import EpisodeSampler
 from hypertransformer_tf.errors import UserError
+from hypertransformer_tf.evaluation.accuracy import query_accuracy
 from hypertransformer_tf.models.hypertransformer import HyperTransformer
 from hypertransformer_tf.models.normalization import check_statistics
-from hypertransformer_tf.training.losses import query_accuracy, query_cross_entropy
+from hypertransformer_tf.training.losses import query_cross_entropy
 
 
 @gin.configurable(denylist=["model", "optimizer", "sampler", "average"])

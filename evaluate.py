@@ -1,0 +1,129 @@
+"""Evaluates a trained HyperTransformer: python evaluate.py --checkpoint=runs/omniglot_fast"""
+
+import math
+import time
+from pathlib import Path
+
+from absl import flags
+from tqdm import tqdm
+
+from hypertransformer_tf import configuration
+from hypertransformer_tf.data.episodes import STREAMS, EpisodeSampler
+from hypertransformer_tf.data.sources import load_splits
+from hypertransformer_tf.errors import UserError, run_program
+from hypertransformer_tf.evaluation.accuracy import TaskEvaluator
+from hypertransformer_tf.evaluation.intervals import confidence_interval
+from hypertransformer_tf.evaluation.records import hardware, text_table, versions, write_csv, write_record
+from hypertransformer_tf.models.normalization import STATISTICS, check_statistics
+from hypertransformer_tf.training import trained
+from hypertransformer_tf.training.strategy import configure_threads, make_strategy
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("checkpoint", None, "A run's workdir, or a checkpoint folder; default: --workdir.")
+flags.DEFINE_string("workdir", None, "Folder of the run; default: runs/<name of the last gin file>.")
+flags.DEFINE_multi_string("gin_file", [], "Configuration; default: the one kept in the checkpoint.")
+flags.DEFINE_multi_string("gin_bindings", [], "One binding; wins over files and checkpoint.")
+flags.DEFINE_string("data_dir", None, "Where data sets are; default: $HYPERTRANSFORMER_DATA.")
+flags.DEFINE_string("strategy", "auto", "Device: auto, cpu, gpu.")
+flags.DEFINE_enum("split", "test", ["test", "val"], "Classes to evaluate on.")
+flags.DEFINE_integer("tasks", 1024, "Number of tasks; the confidence interval is over tasks.", 1)
+flags.DEFINE_integer("query_batches", 16, "Query batches of a task.", 1)
+flags.DEFINE_integer("query_batch_size", 100, "Query images of a batch, all classes together.", 1)
+flags.DEFINE_list("statistics", list(STATISTICS), "Sources of batch statistics.")
+flags.DEFINE_integer("seed", 0, "Of the tasks.", 0)
+flags.DEFINE_string("output_dir", None, "Folder for records; default: evaluation/ in the workdir.")
+flags.DEFINE_string("name", None, "Name of the records; default: made from data set, way, shot and channels.")
+flags.DEFINE_bool("follow", False, "Go on evaluating better checkpoints as the training writes them.")
+flags.DEFINE_integer(
+    "follow_minutes", 0, "With --follow, stop after so long without a new one; 0 = never.", 0
+)
+
+
+def main(_):
+    statistics = [check_statistics(name) for name in FLAGS.statistics]
+    configure_threads()
+    make_strategy("auto" if FLAGS.strategy == "mirrored" else FLAGS.strategy)
+    place = FLAGS.checkpoint or FLAGS.workdir
+    if place is None:
+        if not FLAGS.gin_file:
+            raise UserError(
+                "nothing to evaluate: give --checkpoint=FOLDER, or --gin_file for its default workdir"
+            )
+        place = Path("runs") / Path(FLAGS.gin_file[-1]).stem
+    place = Path(place)
+    seen, waited = None, time.monotonic()
+    while True:
+        found = trained.find(place, must=not FLAGS.follow)
+        if found is not None and found.path != seen:
+            _evaluate(found, place, statistics)
+            seen, waited = found.path, time.monotonic()
+        if not FLAGS.follow or 0 < 60 * FLAGS.follow_minutes < time.monotonic() - waited:
+            return
+        time.sleep(5)
+
+
+def _evaluate(checkpoint: trained.Trained, place: Path, statistics: list[str]) -> None:
+    info = checkpoint.manifest
+    if FLAGS.gin_file:
+        configuration.load(FLAGS.gin_file, FLAGS.gin_bindings)
+    else:
+        configuration.load_text(info["config"], FLAGS.gin_bindings)
+    splits = load_splits(FLAGS.data_dir)
+    images, dataset = getattr(splits, FLAGS.split), splits.name
+    model = checkpoint.load_model()
+    task = info["task"]
+    sampler = EpisodeSampler(
+        images, task["way"], task["shot"], FLAGS.query_batch_size, task["unlabeled"], FLAGS.seed, FLAGS.split
+    )
+    assert FLAGS.split in STREAMS
+    evaluator = TaskEvaluator(model, sampler, statistics, FLAGS.query_batches)
+    started = time.perf_counter()
+    with tqdm(total=FLAGS.tasks, unit="task", dynamic_ncols=True, mininterval=1.0) as bar:
+        accuracies = evaluator(FLAGS.tasks, bar.update)
+    seconds = time.perf_counter() - started
+
+    name = FLAGS.name or f"{dataset}_{task['way']}way_{task['shot']}shot_{info['model']['channels']}ch"
+    folder = Path(FLAGS.output_dir or place / "evaluation")
+    records, rows = [], []
+    for source in statistics:
+        interval = confidence_interval(accuracies[source])
+        half_width = None if math.isnan(interval.half_width) else round(100 * interval.half_width, 3)
+        record = {
+            "dataset": dataset,
+            "split": FLAGS.split,
+            "way": task["way"],
+            "shot": task["shot"],
+            "channels": info["model"]["channels"],
+            "generated": info["generated"],
+            "statistics": source,
+            "accuracy": round(100 * interval.mean, 3),
+            "ci95": half_width,
+            "tasks": FLAGS.tasks,
+            "query_per_task": FLAGS.query_batches * FLAGS.query_batch_size,
+            "query_batch_size": FLAGS.query_batch_size,
+            "classes": images.num_classes,
+            "episodes_trained": info["episodes_trained"],
+            "train_seconds": info["train_seconds"],
+            "seed": info["seed"],
+            "evaluation_seed": FLAGS.seed,
+            "evaluation_seconds": round(seconds, 1),
+            "config": info["operative_config"],
+            "checkpoint": str(checkpoint.path),
+            "hardware": hardware(),
+            "versions": versions(),
+        }
+        records.append(record)
+        write_record(folder / f"{name}_{FLAGS.split}_{source}.json", record)
+        rows.append([source, f"{record['accuracy']:.2f}", "-" if half_width is None else f"{half_width:.2f}"])
+    write_csv(folder / f"{name}_{FLAGS.split}.csv", records)
+    print(
+        f"{dataset}, {FLAGS.split} classes ({images.num_classes}), {task['way']}-way {task['shot']}-shot, "
+        f"{FLAGS.tasks} tasks x {records[0]['query_per_task']} query images, "
+        f"trained on {info['episodes_trained']:,} episodes, {seconds:.0f} s"
+    )
+    print(text_table(["BN statistics", "accuracy %", "95% CI +-"], rows))
+    print(f"records: {folder}/{name}_{FLAGS.split}_*.json")
+
+
+if __name__ == "__main__":
+    run_program(main)

@@ -1,0 +1,54 @@
+"""Finding and loading the best model of a training run."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from hypertransformer_tf.errors import UserError
+from hypertransformer_tf.models.hypertransformer import HyperTransformer
+from hypertransformer_tf.training import checkpoints
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """A model checkpoint: its folder and what its manifest says of it."""
+
+    path: Path
+    manifest: dict
+
+    def load_model(self) -> HyperTransformer:
+        """Builds the model that the manifest describes and fills its variables."""
+        options = dict(self.manifest["model"])
+        model = HyperTransformer(**{**options, "image_shape": tuple(options["image_shape"])})
+        model.build_variables()
+        checkpoints.load_model(self.path, model.named_variables())
+        return model
+
+
+def find(place: Path, must: bool = True) -> Trained | None:
+    """The model checkpoint in a place.
+
+    Args:
+        place: a run's workdir (its best model), a folder of checkpoints, or a checkpoint folder itself.
+        must: raise instead of returning None when there is none.
+
+    Raises:
+        UserError: when the folder does not exist or the model in it is damaged.
+    """
+    if (place / checkpoints.MANIFEST).exists():
+        try:
+            manifest = checkpoints.read_manifest(place)
+        except ValueError as error:
+            raise UserError(f"checkpoint {place} is damaged ({error}): use another one") from error
+        if checkpoints.MODEL_FILE not in manifest["files"]:
+            raise UserError(f"{place} is a training state: give its workdir, whose best model is evaluated")
+        return Trained(place, manifest)
+    for folder in (place / "checkpoints", place):
+        found = checkpoints.newest_sound(folder, "best")
+        if found:
+            return Trained(*found)
+    if must:
+        what = "holds no model yet" if place.is_dir() else "does not exist"
+        raise UserError(f"checkpoint {place} {what}: train one with train.py --workdir={place}")
+    return None
