@@ -8,7 +8,9 @@ from absl import flags
 from tqdm import tqdm
 
 from hypertransformer_tf import configuration
-from hypertransformer_tf.data.episodes import STREAMS, EpisodeSampler
+from hypertransformer_tf.analysis.episode_picture import draw_episode
+from hypertransformer_tf.backend import tf
+from hypertransformer_tf.data.episodes import EpisodeSampler
 from hypertransformer_tf.data.sources import load_splits
 from hypertransformer_tf.errors import UserError, run_program
 from hypertransformer_tf.evaluation.accuracy import TaskEvaluator
@@ -33,6 +35,7 @@ flags.DEFINE_list("statistics", list(STATISTICS), "Sources of batch statistics."
 flags.DEFINE_integer("seed", 0, "Of the tasks.", 0)
 flags.DEFINE_string("output_dir", None, "Folder for records; default: evaluation/ in the workdir.")
 flags.DEFINE_string("name", None, "Name of the records; default: made from data set, way, shot and channels.")
+flags.DEFINE_string("picture", None, "Also draw the first task with predictions to this .png, .pdf or .svg.")
 flags.DEFINE_bool("follow", False, "Go on evaluating better checkpoints as the training writes them.")
 flags.DEFINE_integer(
     "follow_minutes", 0, "With --follow, stop after so long without a new one; 0 = never.", 0
@@ -75,7 +78,6 @@ def _evaluate(checkpoint: trained.Trained, place: Path, statistics: list[str]) -
     sampler = EpisodeSampler(
         images, task["way"], task["shot"], FLAGS.query_batch_size, task["unlabeled"], FLAGS.seed, FLAGS.split
     )
-    assert FLAGS.split in STREAMS
     evaluator = TaskEvaluator(model, sampler, statistics, FLAGS.query_batches)
     started = time.perf_counter()
     with tqdm(total=FLAGS.tasks, unit="task", dynamic_ncols=True, mininterval=1.0) as bar:
@@ -122,6 +124,9 @@ def _evaluate(checkpoint: trained.Trained, place: Path, statistics: list[str]) -
         f"trained on {info['episodes_trained']:,} episodes, {seconds:.0f} s"
     )
     print(text_table(["BN statistics", "accuracy %", "95% CI +-"], rows))
+    if FLAGS.picture:
+        draw_episode(model, sampler(tf.constant([0], tf.int64)), Path(FLAGS.picture), statistics[0])
+        print(f"picture: {FLAGS.picture}")
     print(f"records: {folder}/{name}_{FLAGS.split}_*.json")
 
 

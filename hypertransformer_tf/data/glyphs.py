@@ -20,6 +20,7 @@ from hypertransformer_tf.data.class_images import ClassImages
 from hypertransformer_tf.data.splits import Splits
 from hypertransformer_tf.errors import UserError
 
+DRAWING_VERSION = 1  # counts up when the drawings change, so that old caches are not read
 IMAGE_SIZE = 28
 MIN_FACES = 12
 # Letters, digits and symbols; punctuation and modifier marks are mostly dots and strokes without a form.
@@ -43,7 +44,13 @@ def load_glyphs(images_per_class: int = 20, seed: int = 0) -> Splits:
     if images_per_class < 2:
         raise UserError(f"load_splits.images_per_class = {images_per_class}: support and query need one each")
     faces = font_faces()
-    key = fingerprint(list(faces.values()), images=images_per_class, seed=seed, pillow=pillow_version)
+    key = fingerprint(
+        list(faces.values()),
+        images=images_per_class,
+        seed=seed,
+        pillow=pillow_version,
+        version=DRAWING_VERSION,
+    )
 
     def build():
         fonts = {name: ImageFont.truetype(str(path), FONT_SIZE) for name, path in faces.items()}
@@ -107,8 +114,7 @@ def distinct_characters(
         if ink is None:
             continue
         plain = _place(ink, np.eye(2) * max(ink.size) / (0.75 * _CANVAS), (0.0, 0.0))
-        plain = 255.0 - np.asarray(plain.resize((IMAGE_SIZE, IMAGE_SIZE), Image.Resampling.BOX), np.float32)
-        plain = plain.ravel() / max(np.linalg.norm(plain), 1e-6)
+        plain = plain.ravel() / np.float32(max(np.linalg.norm(plain.astype(np.float32)), 1e-6))
         if (drawings[: len(characters)] @ plain).max(initial=0.0) > _SIMILAR:
             continue
         drawings[len(characters)] = plain
@@ -128,9 +134,8 @@ def draw_class(character: str, fonts: list[ImageFont.FreeTypeFont], count: int, 
         size = rng.uniform(0.62, 0.82, 2) * (0.85 + 0.3 * rng.uniform()) * _CANVAS
         scale = np.diag(max(ink.size) / np.minimum(size, 0.85 * _CANVAS))
         shift = rng.uniform(-0.06, 0.06, 2) * _CANVAS
-        drawn = _place(ink, scale @ turn @ np.array([[1.0, shear], [0.0, 1.0]]), shift)
-        images.append(np.asarray(drawn.resize((IMAGE_SIZE, IMAGE_SIZE), Image.Resampling.BOX)))
-    return np.stack(images)[..., None]
+        images.append(_place(ink, scale @ turn @ np.array([[1.0, shear], [0.0, 1.0]]), shift))
+    return 255 - np.stack(images)[..., None]
 
 
 def _ink(font: ImageFont.FreeTypeFont, character: str, stroke: int = 0) -> Image.Image | None:
@@ -143,11 +148,11 @@ def _ink(font: ImageFont.FreeTypeFont, character: str, stroke: int = 0) -> Image
     return image if image.getbbox() else None
 
 
-def _place(ink: Image.Image, matrix: np.ndarray, shift) -> Image.Image:
-    """Puts ink onto a white canvas; `matrix` maps canvas to ink coordinates around the centres."""
+def _place(ink: Image.Image, matrix: np.ndarray, shift) -> np.ndarray:
+    """Ink put onto a canvas: uint8 [28, 28], white on black; `matrix` maps canvas to ink coordinates."""
     centre = np.array(ink.size) / 2.0 - matrix @ (np.full(2, _CANVAS / 2.0) + np.asarray(shift))
     coefficients = (*matrix[0], centre[0], *matrix[1], centre[1])
     placed = ink.transform(
         (_CANVAS, _CANVAS), Image.Transform.AFFINE, coefficients, Image.Resampling.BILINEAR
     )
-    return Image.eval(placed, lambda value: 255 - value)
+    return np.asarray(placed.resize((IMAGE_SIZE, IMAGE_SIZE), Image.Resampling.BOX))

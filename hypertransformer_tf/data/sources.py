@@ -7,32 +7,105 @@ from pathlib import Path
 
 import gin
 
-from hypertransformer_tf.data import omniglot, splits
+from hypertransformer_tf.data import splits as class_splits
+from hypertransformer_tf.data.array_file import load_array
+from hypertransformer_tf.data.class_images import ClassImages
 from hypertransformer_tf.data.glyphs import load_glyphs
+from hypertransformer_tf.data.omniglot import find_omniglot, load_omniglot
+from hypertransformer_tf.data.omniglot_tfds import find_omniglot_tfds, load_omniglot_tfds
+from hypertransformer_tf.data.splits import Splits
 from hypertransformer_tf.errors import UserError
 
 DATA_VARIABLE = "HYPERTRANSFORMER_DATA"
+TFDS_DEFAULT = "~/tensorflow_datasets"
+NAMES = ("omniglot", "omniglot_tfds", "npy", "glyphs")
 
 
 @gin.configurable(denylist=["data_dir"])
 def load_splits(
     data_dir: str | None = None,
     name: str = "omniglot",
-    train: str = splits.OMNIGLOT_RANGES["train"],
-    val: str = splits.OMNIGLOT_RANGES["val"],
-    test: str = splits.OMNIGLOT_RANGES["test"],
-    shuffle_seed: int | None = splits.REFERENCE_SEED,
+    split: str = "reference",
+    train: str = class_splits.OMNIGLOT_RANGES["train"],
+    val: str = class_splits.OMNIGLOT_RANGES["val"],
+    test: str = class_splits.OMNIGLOT_RANGES["test"],
+    shuffle_seed: int | None = class_splits.REFERENCE_SEED,
+    split_dir: str | None = None,
+    rotated_classes: bool = True,
     image_size: int = 28,
     resampling: str = "bilinear",
-) -> splits.Splits:
-    """Loads a data set and splits its classes."""
+    images_per_class: int = 20,
+    download: bool = False,
+) -> Splits:
+    """Loads a data set and splits its classes.
+
+    Args:
+        data_dir: where the data is; None = $HYPERTRANSFORMER_DATA, else TFDS's default folder.
+        name: "omniglot": the official zips or their unpacked folders, in `data_dir` or `data_dir`/omniglot;
+            "omniglot_tfds": a prepared TFDS folder, `data_dir` or `data_dir`/tfds; "npy": `data_dir` is an
+            .npy file [classes, images, height, width, channels]; "glyphs": drawn from fonts, needs no data.
+        split: "reference": seeded permutation and ranges; "names": train.txt, val.txt and test.txt with
+            class names in `split_dir`; "vinyals": the same with names like "Hebrew/character01/rot090".
+        train, val, test: ranges of class numbers, with or without a name before: "0-9,20" or
+            "omniglot:0-9,20".
+        shuffle_seed: of the permutation of the classes; None = none.
+        split_dir: folder of split files; for "vinyals" None = `data_dir`/splits/omniglot_vinyals.
+        rotated_classes: with "vinyals", keep rotated characters as classes; else the unrotated ones only.
+        image_size, resampling: see `load_omniglot`.
+        images_per_class: of glyphs.
+        download: let TFDS download what is not there.
+
+    Returns:
+        Splits.
+
+    Raises:
+        UserError: for unknown names, data that is nowhere, or an impossible split.
+    """
+    if name not in NAMES:
+        raise UserError(f"unknown data set load_splits.name = {name!r}: use {', '.join(NAMES)}")
     if name == "glyphs":
-        return load_glyphs()
-    if name != "omniglot":
-        raise UserError(f"unknown data set {name!r}: use omniglot")
-    base = Path(data_dir or os.environ.get(DATA_VARIABLE) or "~/tensorflow_datasets").expanduser()
-    folder = omniglot.find_omniglot(base)
-    if folder is None:
-        raise UserError(f"no Omniglot in {base}: use --gin_file=gin/glyphs.gin")
-    images = omniglot.load_omniglot(folder, image_size, resampling)
-    return splits.split_by_ranges(name, images, {"train": train, "val": val, "test": test}, shuffle_seed)
+        return load_glyphs(images_per_class)
+    base = Path(data_dir or os.environ.get(DATA_VARIABLE) or TFDS_DEFAULT).expanduser()
+    images = _load_images(name, base, image_size, resampling, download)
+    if split == "reference":
+        ranges = {"train": train, "val": val, "test": test}
+        for part, text in ranges.items():
+            prefix, numbers = class_splits.parse_spec(text) if ":" in text else (name, text)
+            if prefix != name:
+                raise UserError(
+                    f"load_splits.{part} = {text!r} is of {prefix!r}, load_splits.name is {name!r}"
+                )
+            ranges[part] = text.split(":")[-1]
+        return class_splits.split_by_ranges(name, images, ranges, shuffle_seed)
+    if split == "names":
+        if split_dir is None:
+            raise UserError(
+                "load_splits.split = 'names' needs load_splits.split_dir, a folder with train.txt, ..."
+            )
+        return class_splits.split_by_names(
+            name, images, class_splits.read_names(Path(split_dir).expanduser()), split_dir
+        )
+    if split == "vinyals":
+        folder = Path(split_dir).expanduser() if split_dir else base / "splits" / "omniglot_vinyals"
+        lists = class_splits.read_names(folder)
+        if not rotated_classes:
+            lists = {part: [n for n in names if n.endswith("/rot000")] for part, names in lists.items()}
+        return class_splits.split_by_names(name, class_splits.add_rotations(images), lists, str(folder))
+    raise UserError(f"unknown load_splits.split = {split!r}: use reference, names or vinyals")
+
+
+def _load_images(name: str, base: Path, image_size: int, resampling: str, download: bool) -> ClassImages:
+    if name == "npy":
+        return load_array(base)
+    if name == "omniglot":
+        folder = find_omniglot(base)
+        if folder is not None:
+            return load_omniglot(folder, image_size, resampling)
+    folder = find_omniglot_tfds(base)
+    if folder is not None or download:
+        return load_omniglot_tfds(folder or base, image_size, resampling, download)
+    raise UserError(
+        f"no Omniglot in {base}: give --data_dir (or {DATA_VARIABLE}) with images_background.zip and "
+        "images_evaluation.zip, or a TFDS folder; or let TFDS download it with "
+        "--gin_bindings='load_splits.download = True'; or try --gin_file=gin/glyphs.gin, which needs no data"
+    )

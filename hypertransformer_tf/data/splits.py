@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import random
 import re
+from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from hypertransformer_tf.data.class_images import ClassImages
 from hypertransformer_tf.errors import UserError
@@ -91,3 +94,61 @@ def split_by_ranges(
             taken[number] = split
         parts.append(images.select([order[n] for n in numbers], f"{images.source}, {split} classes"))
     return Splits(name, *parts)
+
+
+def split_by_names(name: str, images: ClassImages, lists: dict[str, list[str]], where: str) -> Splits:
+    """Splits classes by lists of their names.
+
+    Args:
+        name: of the data set.
+        images: all classes.
+        lists: {"train": names, "val": names, "test": names}.
+        where: origin of the lists, for messages.
+
+    Raises:
+        UserError: for a name that is no class or is in two lists.
+    """
+    number_of = {class_name: number for number, class_name in enumerate(images.names)}
+    taken: dict[str, str] = {}
+    parts = []
+    for split in ("train", "val", "test"):
+        for class_name in lists[split]:
+            if class_name not in number_of:
+                raise UserError(f"{where}: the {split} class {class_name!r} is not in {images.source}")
+            if class_name in taken:
+                raise UserError(f"{where}: class {class_name!r} is in {taken[class_name]} and in {split}")
+            taken[class_name] = split
+        parts.append(images.select([number_of[n] for n in lists[split]], f"{images.source}, {split} classes"))
+    return Splits(name, *parts)
+
+
+def read_names(folder: Path) -> dict[str, list[str]]:
+    """Names, one a line, of train.txt, val.txt and test.txt in a folder.
+
+    Raises:
+        UserError: when a file is missing or empty.
+    """
+    lists = {}
+    for split in ("train", "val", "test"):
+        path = folder / f"{split}.txt"
+        if not path.is_file():
+            raise UserError(
+                f"split file {path} does not exist: give the folder of train.txt, val.txt, test.txt"
+            )
+        lists[split] = [line.strip() for line in path.read_text().splitlines() if line.strip()]
+        if not lists[split]:
+            raise UserError(f"split file {path} names no class")
+    return lists
+
+
+def add_rotations(images: ClassImages) -> ClassImages:
+    """Four classes for each one: turned by 0, 90, 180 and 270 degrees, named ".../rot000" to ".../rot270".
+
+    Vinyals' split of Omniglot counts rotated characters as classes of their own.
+    """
+    arrays, names = [], []
+    for index, class_name in enumerate(images.names):
+        for turns in range(4):
+            arrays.append(np.rot90(images.class_array(index), turns, (1, 2)))
+            names.append(f"{class_name}/rot{90 * turns:03d}")
+    return ClassImages.from_class_arrays(arrays, names, images.source)

@@ -1,0 +1,84 @@
+"""A picture of one episode: support images by class, query images with the generated CNN's answers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from hypertransformer_tf.backend import tf
+from hypertransformer_tf.data.episodes import Episodes
+from hypertransformer_tf.models.hypertransformer import HyperTransformer
+
+RIGHT, WRONG = "#0072B2", "#D55E00"  # told apart by colour-blind people, too; errors are thicker as well
+
+
+def draw_episode(
+    model: HyperTransformer,
+    episodes: Episodes,
+    path: Path,
+    statistics: str = "support",
+    max_queries: int = 10,
+) -> float:
+    """Draws the first episode of a batch, one row per class, and saves the picture atomically.
+
+    Args:
+        model: a built HyperTransformer.
+        episodes: what an EpisodeSampler gave.
+        path: .png, .pdf or .svg file.
+        statistics: batch-normalisation statistics of the query images.
+        max_queries: most query images in a row.
+
+    Returns:
+        Accuracy of the episode over all its query images, 0..1.
+    """
+    one = tf.nest.map_structure(lambda x: x[:1], episodes._replace(support_mask=()))
+    logits = model(
+        one.support_images, one.support_labels, None, one.query_images, statistics=statistics
+    ).logits
+    probabilities = tf.nn.softmax(logits)[0].numpy()
+    predicted, labels = probabilities.argmax(-1), one.query_labels[0].numpy()
+    accuracy = float((predicted == labels).mean())
+
+    way, support_labels = model.way, one.support_labels[0].numpy()
+    shot = max(int((support_labels == slot).sum()) for slot in range(way))
+    queries = min(max_queries, max(int((labels == slot).sum()) for slot in range(way)))
+    columns = shot + queries
+    figure = Figure(figsize=(1.0 + columns * 0.95, 1.0 + way * 1.15), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(way, columns, squeeze=False)
+    for slot in range(way):
+        for axis in axes[slot]:
+            axis.set_axis_off()
+        for column, image in enumerate(one.support_images[0].numpy()[support_labels == slot]):
+            _show(axes[slot, column], image, f"class {slot + 1}", "black", 1.0)
+        for column, index in enumerate(np.flatnonzero(labels == slot)[:queries]):
+            hit = predicted[index] == slot
+            text = f"{predicted[index] + 1}: {100 * probabilities[index].max():.0f}%"
+            style = (RIGHT, 2.0) if hit else (WRONG, 4.0)
+            _show(axes[slot, shot + column], one.query_images[0, index].numpy(), text, *style)
+    figure.suptitle(
+        f"Support ({shot} per class, black frame) and query images with predicted class and probability\n"
+        f"{100 * accuracy:.0f}% of {len(labels)} query images right (blue), errors in orange, "
+        f"BN statistics: {statistics}",
+        fontsize=9,
+    )
+    temporary = path.with_name(f".{path.stem}.part{path.suffix}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(temporary, dpi=120)
+    os.replace(temporary, path)
+    return accuracy
+
+
+def _show(axis, image: np.ndarray, text: str, colour: str, width: float) -> None:
+    shown = np.clip((image + 1.0) / 2.0, 0.0, 1.0)
+    axis.imshow(shown[..., 0] if shown.shape[-1] == 1 else shown, cmap="gray", vmin=0, vmax=1)
+    axis.set_axis_on()
+    axis.set_xticks([])
+    axis.set_yticks([])
+    for spine in axis.spines.values():
+        spine.set(color=colour, linewidth=width)
+    axis.set_title(text, fontsize=7, color=colour, pad=2)
