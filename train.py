@@ -28,9 +28,13 @@ def main(_):
     workdir = Path(FLAGS.workdir or Path("runs") / Path(FLAGS.gin_file[-1]).stem)
     workdir.mkdir(parents=True, exist_ok=True)
     splits = load_splits(FLAGS.data_dir)
-    result = train(splits, workdir, strategy)
-    print(f"{result.ending} after {result.step:,} steps, best validation {100 * result.best_accuracy:.2f}%")
-    print(f"to evaluate: python evaluate.py --workdir={workdir}")
+    result = train(splits, workdir, strategy, configuration.check_all_used)
+    print(f"{result.ending} after {result.step:,} steps")
+    if result.ending == "interrupted":
+        print("everything is saved; the same command goes on from here")
+    if result.best_accuracy >= 0:
+        print(f"best validation accuracy {100 * result.best_accuracy:.2f}%")
+        print(f"to evaluate on test classes: python evaluate.py --workdir={workdir}")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,12 +30,15 @@ def load(files: Sequence[str], bindings: Sequence[str] = ()) -> None:
     Raises:
         UserError: for a missing file, a syntax error, or a name that does not exist.
     """
+    found = []
     for file in files:
-        if not Path(file).is_file() and not (ROOT / file).is_file():
+        candidates = [path for path in (Path(file), ROOT / file) if path.is_file()]
+        if not candidates:
             near = sorted(path.name for path in (ROOT / "gin").glob("*.gin"))
             raise UserError(f"--gin_file={file}: no such file; there are gin/{', gin/'.join(near)}")
-        gin.add_config_file_search_path(str(Path(file).resolve().parent))
-    _parse(lambda: gin.parse_config_files_and_bindings(list(files), list(bindings)))
+        found.append(str(candidates[0].resolve()))
+        gin.add_config_file_search_path(str(candidates[0].resolve().parent))
+    _parse(lambda: gin.parse_config_files_and_bindings(found, list(bindings)))
 
 
 def load_text(text: str, bindings: Sequence[str] = ()) -> None:
@@ -45,10 +49,13 @@ def load_text(text: str, bindings: Sequence[str] = ()) -> None:
 def _parse(parse: Callable[[], None]) -> None:
     gin.clear_config()
     gin.add_config_file_search_path(str(ROOT))
+    logging.disable(logging.ERROR)  # gin logs an error for each folder in which an include is not
     try:
         parse()
     except (ValueError, SyntaxError, OSError, TypeError, NameError) as error:
         raise UserError(f"configuration: {_first_line(error)}") from error
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def check_all_used() -> None:
@@ -56,10 +63,10 @@ def check_all_used() -> None:
 
     gin is silent about a binding of a configurable that is never called.
     """
-    used = set(re.findall(r"^([\w./]+\.\w+) *=", gin.operative_config_str(), re.MULTILINE))
-    used |= {name.rsplit("/", 1)[-1] for name in used}
-    for given in re.findall(r"^([\w./]+\.\w+) *=", gin.config_str(), re.MULTILINE):
-        if given.rsplit("/", 1)[-1] not in used:
+    binding = re.compile(r"^([\w./]+\.\w+) *=", re.MULTILINE)
+    used = set(binding.findall(gin.operative_config_str()))
+    for given in binding.findall(gin.config_str()):
+        if given not in used:
             raise UserError(
                 f"the binding {given} has no effect: nothing in this configuration uses it; remove it"
             )

@@ -55,6 +55,14 @@ def write_folder(path: Path, write: Callable[[Path], None], info: dict) -> None:
         raise
 
 
+def write_text(path: Path, text: str) -> None:
+    """Writes a small text file atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.part")
+    temporary.write_text(text)
+    os.replace(temporary, path)
+
+
 def read_manifest(path: Path) -> dict:
     """The manifest of a sound checkpoint folder.
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import signal
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 import gin
 
@@ -52,11 +51,12 @@ class Result(NamedTuple):
     best_accuracy: float
 
 
-@gin.configurable(denylist=["splits", "workdir", "strategy"])
+@gin.configurable(denylist=["splits", "workdir", "strategy", "ready"])
 def train(
     splits: Splits,
     workdir: Path,
     strategy: tf.distribute.Strategy,
+    ready: Callable[[], None] = lambda: None,
     episodes: int = 4_000_000,
     max_minutes: float | None = None,
     steps_per_call: int = 10,
@@ -73,6 +73,7 @@ def train(
         splits: train classes to learn from, val classes for every choice; test classes are not touched.
         workdir: folder for checkpoints, the best model and logs.
         strategy: see `strategy.make_strategy`.
+        ready: called when everything is built, before the first step.
         episodes: length of the training (4,000,000 in appendix C).
         max_minutes: stop after so many minutes of training, over all resumes, validation not counted;
             with a cosine schedule the rate still follows `episodes`.
@@ -88,6 +89,8 @@ def train(
             longer finite.
     """
     run = _Run(splits, workdir, strategy, seed, episodes, validation_tasks, validation_statistics, keep)
+    ready()
+    print(run.summary(), flush=True)
     return run.train(max_minutes, steps_per_call, validate_episodes, checkpoint_episodes)
 
 
@@ -95,9 +98,8 @@ class _Run:
     """The objects of a training run and what is done with them."""
 
     def __init__(self, splits, workdir, strategy, seed, episodes, validation_tasks, statistics, keep):
-        self.workdir, self.strategy, self.seed = workdir, strategy, seed
+        self.workdir, self.strategy, self.seed, self.splits = workdir, strategy, seed, splits
         self.task, self.validation_tasks = Task(), validation_tasks
-        self.dataset_name = splits.name
         task, shape = self.task, splits.train.image_shape
         keras.utils.set_random_seed(seed)
         sampler = EpisodeSampler(
@@ -115,18 +117,40 @@ class _Run:
         self.per_step = self.step_function.episodes_per_step
         self.total_steps = -(-episodes // self.per_step)
         self.evaluator = TaskEvaluator(self.model, validation, [statistics])
+        self.validated_step = -1
         self.clock = tf.Variable([0.0, -1.0], dtype=tf.float64, trainable=False)  # seconds, best accuracy
         state = tf.train.Checkpoint(
             model=self.model, optimizer=self.optimizer.keras, average=self.average, clock=self.clock
         )
         self.checkpoints = checkpoints.Checkpoints(workdir, state, self.fingerprint(), keep)
 
+    def summary(self) -> str:
+        """What is trained, on what and where, for people."""
+        splits, model = self.splits, self.model
+        size = sum(v.shape.num_elements() for v in model.trainable_variables)
+        height, width, channels = splits.train.image_shape
+        devices = self.strategy.num_replicas_in_sync
+        classes = ", ".join(
+            f"{part.num_classes} {what}"
+            for what, part in (("training", splits.train), ("validation", splits.val), ("test", splits.test))
+        )
+        lines = [
+            f"data: {splits.name}, {height}x{width}x{channels}; classes: {classes}",
+            f"model: {size:,} parameters; writes CNNs of {model.cnn.num_parameters:,} "
+            f"(generated: {model.generated}) for {self.task.way}-way {self.task.shot}-shot episodes",
+            f"device: {hardware()}, {devices} replica{'s' if devices > 1 else ''}; "
+            f"{self.per_step} episodes per step, {self.total_steps:,} steps; workdir {self.workdir}",
+        ]
+        return "\n".join(lines)
+
     def fingerprint(self) -> dict:
+        """What must be the same for a run to go on from a checkpoint."""
         return {**self.model.config(), **{f"Task.{k}": v for k, v in self.task._asdict().items()}}
 
     def train(self, max_minutes, steps_per_call, validate_episodes, checkpoint_episodes) -> Result:
+        """Runs until the end, the time limit or a signal."""
         manifest = self.checkpoints.restore()
-        step = manifest["step"] if manifest else 0
+        step = resumed = manifest["step"] if manifest else 0
         every = {
             name: max(1, -(-count // self.per_step))
             for name, count in (("validate", validate_episodes), ("checkpoint", checkpoint_episodes))
@@ -144,11 +168,13 @@ class _Run:
                 due = [steps_per_call, self.total_steps - step, *(n - step % n for n in every.values())]
                 count = min(due)
                 metrics = call(tf.constant(step, tf.int64), tf.constant(count, tf.int64))
-                metrics = {name: float(value) for name, value in metrics.items()}
+                metrics = {name: value.numpy().item() for name, value in metrics.items()}
                 step += count
-                if not math.isfinite(metrics["loss"]):
+                if step == resumed + count:
+                    self._write_configuration()
+                if metrics["first_bad_step"] >= 0:
                     log.close()
-                    raise UserError(self._not_finite(step - count, step))
+                    raise UserError(self._not_finite(int(metrics["first_bad_step"])))
                 seconds = time.perf_counter() - started
                 self.clock.assign_add([seconds, 0.0])
                 window.add(count, seconds, metrics)
@@ -156,36 +182,40 @@ class _Run:
                 if window.seconds > 5.0 or step % every["validate"] == 0:
                     self._report(log, step, window)
                     window = _Window()
-                if step % every["validate"] == 0 or step == self.total_steps:
+                if step % every["validate"] == 0:
                     self._validate(log, step)
                 if step % every["checkpoint"] == 0:
                     self._save(step)
-        self._save(step)
-        if float(self.clock[1]) < 0:
-            self._validate(log, step)
-            self._save(step)
-        log.close()
         finished = step >= self.total_steps or self._time_is_up(max_minutes)
+        if finished and self.validated_step != step:
+            self._validate(log, step)
+        self._save(step)
+        log.close()
         return Result("finished" if finished else "interrupted", step, float(self.clock[1]))
 
     def _make_call(self):
-        """A tf.function of (first step, number of steps) that runs them and returns mean metrics."""
-        reduce, strategy, run_step = tf.distribute.ReduceOp, self.strategy, self.step_function
+        """A tf.function of (first step, number of steps) that runs them.
+
+        It returns mean metrics and the first step with a loss or gradient that is not finite, or -1.
+        """
+        strategy, run_step = self.strategy, self.step_function
+        how = {"loss": tf.distribute.ReduceOp.SUM, "accuracy": tf.distribute.ReduceOp.SUM}
         names = ("loss", "accuracy", "gradient_norm", "learning_rate")
 
         @tf.function
         def call(first, count):
-            sums = tf.zeros([len(names)])
+            sums, bad = tf.zeros([len(names)]), tf.constant(-1, tf.int64)
             for step in tf.range(first, first + count):
                 metrics = strategy.run(run_step, args=(step,))
-                over_replicas = [
-                    strategy.reduce(
-                        reduce.SUM if name in ("loss", "accuracy") else reduce.MEAN, metrics[name], axis=None
-                    )
+                values = [
+                    strategy.reduce(how.get(name, tf.distribute.ReduceOp.MEAN), metrics[name], axis=None)
                     for name in names
                 ]
-                sums += tf.stack(over_replicas)
-            return dict(zip(names, tf.unstack(sums / tf.cast(count, tf.float32))))
+                sums += tf.stack(values)
+                sound = tf.reduce_all(tf.math.is_finite(values[:3]))
+                bad = tf.where(sound | (bad >= 0), bad, step + 1)
+            means = dict(zip(names, tf.unstack(sums / tf.cast(count, tf.float32))))
+            return {**means, "first_bad_step": bad}
 
         return call
 
@@ -202,6 +232,7 @@ class _Run:
         log.bar.set_postfix_str(f"loss {means['loss']:.3f} acc {means['accuracy']:.3f} {rate:.0f} episodes/s")
 
     def _validate(self, log: RunLog, step: int) -> None:
+        self.validated_step = step
         with self.average.applied():
             accuracies = next(iter(self.evaluator(self.validation_tasks).values()))
             mean, half_width = confidence_interval(accuracies)
@@ -224,7 +255,7 @@ class _Run:
             "seed": self.seed,
             "model": self.model.config(),
             "task": self.task._asdict(),
-            "dataset": self.dataset_name,
+            "dataset": self.splits.name,
             "generated": self.model.generated,
             "config": gin.config_str(),
             "operative_config": gin.operative_config_str(),
@@ -232,7 +263,15 @@ class _Run:
             "versions": versions(),
         }
 
+    def _write_configuration(self) -> None:
+        """Keeps what was asked for and, after the first step, everything that was in effect."""
+        checkpoints.write_text(self.workdir / "config.gin", gin.config_str())
+        checkpoints.write_text(self.workdir / "operative_config.gin", gin.operative_config_str())
+
     def _save(self, step: int) -> None:
+        finite = [tf.reduce_all(tf.math.is_finite(v)) for v in self.model.trainable_variables]
+        if not tf.reduce_all(finite):
+            raise UserError(self._not_finite(step))
         self.checkpoints.save(step, {"train_seconds": float(self.clock[0])})
 
     def _save_best(self, step: int, accuracy: float) -> None:
@@ -242,11 +281,11 @@ class _Run:
         checkpoints.save_model(path, self.model.named_variables(), info)
         checkpoints.remove_others(folder, path)
 
-    def _not_finite(self, first: int, last: int) -> str:
+    def _not_finite(self, step: int) -> str:
         newest = checkpoints.newest_sound(self.checkpoints.folder, "step")
         kept = f"the last sound checkpoint is {newest[0]}" if newest else "no checkpoint was saved before"
         return (
-            f"the loss is not finite between steps {first:,} and {last:,}: lower LearningRate.rate or set "
+            f"loss, gradient or parameters are not finite at step {step:,}: lower LearningRate.rate or set "
             f"Optimizer.clip_norm; {kept}"
         )
 
@@ -261,6 +300,8 @@ class _Window:
         self.steps += steps
         self.seconds += seconds
         for name, value in metrics.items():
+            if name == "first_bad_step":
+                continue
             self._sums[name] = self._sums.get(name, 0.0) + steps * value
 
     def means(self) -> dict[str, float]:
