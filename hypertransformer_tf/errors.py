@@ -20,8 +20,8 @@ def run_program(main) -> None:
         try:
             return main(argv)
         except UserError as error:
-            line = " ".join(str(error).split())
-            print(f"error: {line}", file=sys.stderr)
+            # gin adds lines that say in which call an error came up: of no use to the user.
+            print(f"error: {str(error).splitlines()[0]}", file=sys.stderr)
             sys.exit(2)
 
     logging.set_verbosity(logging.WARNING)

@@ -47,7 +47,7 @@ def cached(name: str, key: str, source: str, build: Callable[[], ClassImages]) -
     if path.with_suffix(".json").exists():
         try:
             return _read(path, source)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
             _warn(f"the cache {path} is damaged ({error}): building it again")
     images = build()
     try:
