@@ -9,6 +9,8 @@ from test_train import arguments, assert_error
 
 from hypertransformer_tf.evaluation.records import FIELDS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def workdir(tiny_gin, tiny_data, tmp_path_factory):

@@ -14,6 +14,8 @@ from conftest import ROOT
 
 from hypertransformer_tf.backend import tf
 
+pytestmark = pytest.mark.slow
+
 
 def arguments(tiny_gin, tiny_data, workdir, *bindings):
     flags = [f"--gin_file={tiny_gin}", f"--data_dir={tiny_data}", f"--workdir={workdir}"]

@@ -128,12 +128,12 @@ def draw_class(character: str, fonts: list[ImageFont.FreeTypeFont], count: int, 
     order = rng.permutation(len(fonts))
     images = []
     for index in range(count):
-        ink = _ink(fonts[order[index % len(fonts)]], character, stroke=int(rng.choice([0, 0, 0, 1, 2])))
-        angle, shear = np.deg2rad(rng.uniform(-8, 8)), rng.uniform(-0.2, 0.2)
+        ink = _ink(fonts[order[index % len(fonts)]], character, stroke=int(rng.choice([0, 0, 0, 1])))
+        angle, shear = np.deg2rad(rng.uniform(-6, 6)), rng.uniform(-0.12, 0.12)
         turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
-        size = rng.uniform(0.62, 0.82, 2) * (0.85 + 0.3 * rng.uniform()) * _CANVAS
-        scale = np.diag(max(ink.size) / np.minimum(size, 0.85 * _CANVAS))
-        shift = rng.uniform(-0.06, 0.06, 2) * _CANVAS
+        size = rng.uniform(0.65, 0.8) * rng.uniform(0.95, 1.05, 2) * _CANVAS
+        scale = np.diag(max(ink.size) / size)
+        shift = rng.uniform(-0.05, 0.05, 2) * _CANVAS
         images.append(_place(ink, scale @ turn @ np.array([[1.0, shear], [0.0, 1.0]]), shift))
     return 255 - np.stack(images)[..., None]
 

@@ -59,6 +59,7 @@ def test_the_cache_is_fast(data_dir, from_zips):
     assert time.perf_counter() - started < 2.0
 
 
+@pytest.mark.slow
 def test_tfds_gives_the_same_classes_and_pixels(data_dir, from_zips):
     pytest.importorskip("tensorflow_datasets")
     from_tfds = load_omniglot_tfds(data_dir / "tfds")
