@@ -22,10 +22,9 @@ def test_the_readme_is_rendered_from_the_records(program):
 
 
 def test_a_number_typed_by_hand_is_noticed(program, tmp_path):
-    readme = tmp_path / "README.md"
-    readme.write_text(
-        (ROOT / "README.md").read_text().replace("<!-- results: end -->", "99.99\n<!-- results: end -->")
-    )
+    readme, marker = tmp_path / "README.md", "<!-- results: end -->"
+    text = (ROOT / "README.md").read_text()
+    readme.write_text(text.replace(marker, f"99.99\n{marker}"))
     assert program("scripts/results_table.py", "--check", f"--readme={readme}").returncode == 2
     assert program("scripts/results_table.py", f"--readme={readme}").returncode == 0
     assert readme.read_text() == text
