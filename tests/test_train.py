@@ -177,6 +177,7 @@ def test_a_workdir_of_another_configuration_is_refused(unbroken, tiny_gin, tiny_
         (["load_splits.test = '18-40'"], ["18-40", "24 classes"]),
         (["load_splits.name = 'cub'"], ["'cub'", "glyphs"]),
         (["TrainingStep.towers = 3"], ["3"]),
+        (["train.steps_per_call = 0"], ["steps_per_call = 0"]),
         (["Task.way = "], ["configuration"]),
     ],
 )

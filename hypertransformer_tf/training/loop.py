@@ -88,6 +88,17 @@ def train(
         UserError: for impossible values, a checkpoint of another configuration, or a loss that is no
             longer finite.
     """
+    counts = {
+        "episodes": episodes,
+        "steps_per_call": steps_per_call,
+        "validate_episodes": validate_episodes,
+        "validation_tasks": validation_tasks,
+        "checkpoint_episodes": checkpoint_episodes,
+        "keep": keep,
+    }
+    for name, value in counts.items():
+        if value < 1:
+            raise UserError(f"train.{name} = {value}: must be at least 1")
     run = _Run(splits, workdir, strategy, seed, episodes, validation_tasks, validation_statistics, keep)
     ready()
     print(run.summary(), flush=True)
@@ -145,7 +156,13 @@ class _Run:
 
     def fingerprint(self) -> dict:
         """What must be the same for a run to go on from a checkpoint."""
-        return {**self.model.config(), **{f"Task.{k}": v for k, v in self.task._asdict().items()}}
+        return {
+            **self.model.config(),
+            **{f"Task.{name}": value for name, value in self.task._asdict().items()},
+            "load_splits.name": self.splits.name,
+            "train.seed": self.seed,
+            "TrainingStep.episodes_per_step": self.per_step,
+        }
 
     def train(self, max_minutes, steps_per_call, validate_episodes, checkpoint_episodes) -> Result:
         """Runs until the end, the time limit or a signal."""
