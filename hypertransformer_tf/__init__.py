@@ -6,8 +6,8 @@ the package imports it. Values that the user has set are kept.
 
 import os
 
-# oneDNN is off by default on processors without AVX-512; for the small convolutions of generated
-# CNNs it is two to four times faster than the default kernels (see scripts/benchmark.py).
+# oneDNN is off by default on processors without AVX-512, but there, too, it is faster for the small
+# convolutions of generated CNNs (compare: TF_ENABLE_ONEDNN_OPTS=0 python scripts/benchmark.py).
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 

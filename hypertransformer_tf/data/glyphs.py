@@ -53,7 +53,10 @@ def load_glyphs(images_per_class: int = 20, seed: int = 0) -> Splits:
     )
 
     def build():
-        fonts = {name: ImageFont.truetype(str(path), FONT_SIZE) for name, path in faces.items()}
+        fonts = {
+            name: ImageFont.truetype(str(path), FONT_SIZE, layout_engine=ImageFont.Layout.BASIC)
+            for name, path in faces.items()
+        }
         characters = distinct_characters(faces, fonts)
         arrays = [
             draw_class(character, [fonts[name] for name in have], images_per_class, seed)

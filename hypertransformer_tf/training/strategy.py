@@ -11,9 +11,9 @@ STRATEGIES = ("auto", "cpu", "gpu", "mirrored")
 def configure_threads() -> None:
     """Sets up a CPU for many small operations; call before TensorFlow touches a device.
 
-    One thread within an operation and as many operations at a time as there are cores: on two cores a
-    training step takes a third less CPU time than with operations that are split up (see BUILD.md). It
-    also leaves no sum whose order depends on the moment, so results repeat bit for bit.
+    One thread within an operation and as many operations at a time as there are cores: operations here
+    are too small to be split up, and a batch of episodes has enough of them that are independent. It also
+    leaves no sum whose order depends on the moment, so results repeat bit for bit.
     """
     tf.config.threading.set_intra_op_parallelism_threads(1)
 
