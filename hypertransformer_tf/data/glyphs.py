@@ -131,7 +131,9 @@ def draw_class(character: str, fonts: list[ImageFont.FreeTypeFont], count: int, 
     order = rng.permutation(len(fonts))
     images = []
     for index in range(count):
-        ink = _ink(fonts[order[index % len(fonts)]], character, stroke=int(rng.choice([0, 0, 0, 1])))
+        font = fonts[order[index % len(fonts)]]
+        thicker = rng.uniform() < 0.5 and "Bold" not in font.getname()[1]
+        ink = _ink(font, character, stroke=int(thicker))
         angle, shear = np.deg2rad(rng.uniform(-6, 6)), rng.uniform(-0.12, 0.12)
         turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
         size = rng.uniform(0.65, 0.8) * rng.uniform(0.95, 1.05, 2) * _CANVAS
