@@ -25,9 +25,7 @@ def load_array(path: Path) -> ClassImages:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:
-        raise UserError(
-            f"{path} does not exist: give the .npy file as --data_dir or load_splits.file"
-        ) from error
+        raise UserError(f"{path} does not exist: give the .npy file as --data_dir") from error
     except (OSError, ValueError, EOFError) as error:
         raise UserError(f"{path} is not a readable .npy file ({error}): write it with numpy.save") from error
     if getattr(array, "ndim", 0) == 4:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Callable
 
@@ -23,9 +25,19 @@ def cache_dir() -> Path:
     return Path(os.environ.get("HYPERTRANSFORMER_CACHE") or Path.home() / ".cache" / "hypertransformer")
 
 
-def fingerprint(files: list[Path], **options) -> str:
-    """Key of a decoded data set: its files (path, size, time of change) and how they are decoded."""
-    stats = [(str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+def fingerprint(files: Iterable[Path], **options) -> str:
+    """Key of a decoded data set: its files (path, size, time of change) and how they are decoded.
+
+    A folder stands for all files below it.
+    """
+    stats = []
+    for path in files:
+        path = path.resolve()
+        below = sorted(path.rglob("*")) if path.is_dir() else [path]
+        for file in below:
+            status = file.stat()
+            if not stat.S_ISDIR(status.st_mode):
+                stats.append((str(file), status.st_size, status.st_mtime_ns))
     text = json.dumps([FORMAT_VERSION, stats, sorted(options.items())])
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
@@ -52,10 +64,10 @@ def cached(name: str, key: str, source: str, build: Callable[[], ClassImages]) -
     images = build()
     try:
         _write(path, images)
-    except OSError as error:
+        return _read(path, source)
+    except (OSError, EOFError, ValueError) as error:
         _warn(f"decoded images can't be cached in {path.parent} ({error}): set HYPERTRANSFORMER_CACHE")
         return images
-    return _read(path, source)
 
 
 def _read(path: Path, source: str) -> ClassImages:

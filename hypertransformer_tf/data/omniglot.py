@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,8 +58,7 @@ def load_omniglot(folder: Path, image_size: int = 28, resampling: str = "bilinea
     if resampling not in _RESAMPLING:
         raise UserError(f"unknown resampling {resampling!r}: use {', '.join(_RESAMPLING)}")
     sources = [_source_of(folder, part) for part in PARTS]
-    files = [source for source in sources if source.is_file()] or [folder / part for part in PARTS]
-    key = fingerprint(files, image_size=image_size, resampling=resampling)
+    key = fingerprint(sources, image_size=image_size, resampling=resampling)
 
     def build():
         drawings = {}
@@ -127,5 +127,5 @@ def _files(source: Path) -> Iterator[tuple[str, bytes]]:
             for name in archive.namelist():
                 if name.endswith(".png") and "__MACOSX" not in name:
                     yield name, archive.read(name)
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError) as error:
         raise UserError(f"{source} is damaged ({error}): fetch it again") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -47,22 +48,39 @@ def load_omniglot_tfds(
 
 
 def _read(folder: Path, image_size: int, resampling: str) -> ClassImages:
-    tfds = _tfds()
-    builder = tfds.builder("omniglot", data_dir=str(folder))
     drawings: dict[str, dict] = {}
-    for split in SPLITS:
-        examples = builder.as_dataset(split=split, decoders={"image": tfds.decode.SkipDecoding()})
-        for example in tfds.as_numpy(examples):
-            identity = f"{int(example['label']) + 1:04d}"
-            image = omniglot.decode(example["image"], f"{folder}: {identity}", image_size, resampling)
-            alphabet = builder.info.features["alphabet"].int2str(int(example["alphabet"]))
-            name = f"{alphabet}/character{int(example['alphabet_char_id']) + 1:02d}"
-            drawing = drawings.setdefault(identity, {"name": name})
-            drawing[f"{len(drawing):02d}"] = image
+    for alphabet, example in _examples(folder):
+        identity = f"{int(example['label']) + 1:04d}"
+        image = omniglot.decode(example["image"], f"{folder}: {identity}", image_size, resampling)
+        name = f"{alphabet}/character{int(example['alphabet_char_id']) + 1:02d}"
+        drawing = drawings.setdefault(identity, {"name": name})
+        drawing[f"{len(drawing):02d}"] = image
     for drawing in drawings.values():
         images = sorted((v for k, v in drawing.items() if k != "name"), key=np.ndarray.tobytes)
         drawing.update({f"{index + 1:02d}": image for index, image in enumerate(images)})
     return omniglot.group(drawings, str(folder))
+
+
+def _examples(folder: Path) -> Iterator[tuple[str, dict]]:
+    """(alphabet, example) of both splits, images still encoded.
+
+    Raises:
+        UserError: when files are missing or damaged.
+    """
+    from hypertransformer_tf.backend import tf
+
+    tfds = _tfds()
+    try:
+        builder = tfds.builder("omniglot", data_dir=str(folder))
+        for split in SPLITS:
+            examples = builder.as_dataset(split=split, decoders={"image": tfds.decode.SkipDecoding()})
+            for example in tfds.as_numpy(examples):
+                yield builder.info.features["alphabet"].int2str(int(example["alphabet"])), example
+    except (tf.errors.OpError, AssertionError, OSError, ValueError) as error:
+        text = str(error).splitlines()[0]
+        raise UserError(
+            f"{folder}/omniglot can't be read ({text}): remove it and let TFDS prepare it again"
+        ) from error
 
 
 def _download(folder: Path) -> None:

@@ -11,6 +11,7 @@ from hypertransformer_tf.data import splits as class_splits
 from hypertransformer_tf.data.array_file import load_array
 from hypertransformer_tf.data.class_images import ClassImages
 from hypertransformer_tf.data.glyphs import load_glyphs
+from hypertransformer_tf.data.image_folder import load_image_folder
 from hypertransformer_tf.data.omniglot import find_omniglot, load_omniglot
 from hypertransformer_tf.data.omniglot_tfds import find_omniglot_tfds, load_omniglot_tfds
 from hypertransformer_tf.data.splits import Splits
@@ -18,7 +19,7 @@ from hypertransformer_tf.errors import UserError
 
 DATA_VARIABLE = "HYPERTRANSFORMER_DATA"
 TFDS_DEFAULT = "~/tensorflow_datasets"
-NAMES = ("omniglot", "omniglot_tfds", "npy", "glyphs")
+NAMES = ("omniglot", "omniglot_tfds", "npy", "folder", "glyphs")
 
 
 @gin.configurable(denylist=["data_dir"])
@@ -34,6 +35,7 @@ def load_splits(
     rotated_classes: bool = True,
     image_size: int = 28,
     resampling: str = "bilinear",
+    channels: int = 1,
     images_per_class: int = 20,
     download: bool = False,
 ) -> Splits:
@@ -43,7 +45,8 @@ def load_splits(
         data_dir: where the data is; None = $HYPERTRANSFORMER_DATA, else TFDS's default folder.
         name: "omniglot": the official zips or their unpacked folders, in `data_dir` or `data_dir`/omniglot;
             "omniglot_tfds": a prepared TFDS folder, `data_dir` or `data_dir`/tfds; "npy": `data_dir` is an
-            .npy file [classes, images, height, width, channels]; "glyphs": drawn from fonts, needs no data.
+            .npy file [classes, images, height, width, channels]; "folder": `data_dir` holds a folder of
+            images for each class; "glyphs": drawn from fonts, needs no data, split by script.
         split: "reference": seeded permutation and ranges; "names": train.txt, val.txt and test.txt with
             class names in `split_dir`; "vinyals": the same with names like "Hebrew/character01/rot090".
         train, val, test: ranges of class numbers, with or without a name before: "0-9,20" or
@@ -51,7 +54,9 @@ def load_splits(
         shuffle_seed: of the permutation of the classes; None = none.
         split_dir: folder of split files; for "vinyals" None = `data_dir`/splits/omniglot_vinyals.
         rotated_classes: with "vinyals", keep rotated characters as classes; else the unrotated ones only.
-        image_size, resampling: see `load_omniglot`.
+        image_size: side of the images of Omniglot and of folders.
+        resampling: see `load_omniglot`.
+        channels: of the images of folders: 1 = grey, 3 = RGB.
         images_per_class: of glyphs.
         download: let TFDS download what is not there.
 
@@ -64,9 +69,14 @@ def load_splits(
     if name not in NAMES:
         raise UserError(f"unknown data set load_splits.name = {name!r}: use {', '.join(NAMES)}")
     if name == "glyphs":
+        if (split, train, val, test) != ("reference", *class_splits.OMNIGLOT_RANGES.values()):
+            raise UserError("glyphs are split by script: remove load_splits.split, .train, .val and .test")
         return load_glyphs(images_per_class)
     base = Path(data_dir or os.environ.get(DATA_VARIABLE) or TFDS_DEFAULT).expanduser()
-    images = _load_images(name, base, image_size, resampling, download)
+    if name == "folder":
+        images = load_image_folder(base, image_size, channels)
+    else:
+        images = _load_images(name, base, image_size, resampling, download)
     if split == "reference":
         ranges = {"train": train, "val": val, "test": test}
         for part, text in ranges.items():

@@ -1,5 +1,7 @@
 """The cache: read back what was written, never believe a damaged file."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -90,3 +92,31 @@ def test_the_key_follows_files_and_options(tmp_path):
     assert fingerprint([file], size=28) == before != fingerprint([file], size=32)
     file.write_bytes(b"12345")
     assert fingerprint([file], size=28) != before
+    assert fingerprint([tmp_path]) == fingerprint([tmp_path])
+    before = fingerprint([tmp_path])
+    (tmp_path / "below").mkdir()
+    assert fingerprint([tmp_path]) == before, "a folder counts by its files"
+    (tmp_path / "below" / "more").write_bytes(b"")
+    assert fingerprint([tmp_path]) != before
+
+
+def test_builders_at_the_same_time_don_t_disturb_each_other(folder, capsys):
+    build, results = Builder(), []
+    expected = build()
+    barrier = threading.Barrier(4)
+
+    def work():
+        barrier.wait()
+        for _ in range(5):
+            results.append(cached("x", "key", "source", build))
+            (folder / "x-key.json").unlink(missing_ok=True)  # so that all of them write again and again
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 20
+    for result in results:
+        same(result, expected)
+    assert not list(folder.glob("*.part"))

@@ -1,6 +1,7 @@
 """Omniglot from the official zips, from folders and from TFDS: the same classes, the same pixels."""
 
 import hashlib
+import shutil
 import time
 import zipfile
 
@@ -72,6 +73,17 @@ def test_tfds_gives_the_same_classes_and_pixels(data_dir, from_zips):
         assert one == other, from_zips.names[index]
 
 
+def test_a_truncated_tfds_file_is_named(data_dir, tmp_path):
+    pytest.importorskip("tensorflow_datasets")
+    shutil.copytree(data_dir / "tfds" / "omniglot", tmp_path / "omniglot", copy_function=shutil.copyfile)
+    (tmp_path / "omniglot").chmod(0o755)
+    file = tmp_path / "omniglot" / "3.0.0" / "omniglot-train.tfrecord-00000-of-00001"
+    file.parent.chmod(0o755)
+    file.write_bytes(file.read_bytes()[:100_000])
+    with pytest.raises(UserError, match="omniglot can't be read"):
+        load_omniglot_tfds(tmp_path)
+
+
 @pytest.fixture
 def unpacked(tmp_path, monkeypatch):
     """Three characters as folders, for a data set that is made of three."""
@@ -105,6 +117,14 @@ def test_unpacked_folders_equal_their_zips(unpacked, tmp_path):
     np.testing.assert_array_equal(omniglot.load_omniglot(zipped).images, from_folders.images)
 
 
+def test_a_changed_drawing_in_a_folder_is_read_again(unpacked):
+    before = omniglot.load_omniglot(unpacked).class_array(0)[0]
+    file = unpacked / "images_background" / "Latin" / "character01" / "0001_01.png"
+    Image.new("1", (105, 105), 1).save(file)
+    after = omniglot.load_omniglot(unpacked).class_array(0)[0]
+    assert before.min() < 255 and after.min() == 255
+
+
 def test_what_is_wrong_in_the_folders_is_named(unpacked):
     character = unpacked / "images_background" / "Latin" / "character01"
     (character / "notes.txt").write_text("not an image")
@@ -122,6 +142,13 @@ def test_what_is_wrong_in_the_folders_is_named(unpacked):
 def test_damaged_zips_and_empty_folders(tmp_path):
     for part in omniglot.PARTS:
         (tmp_path / f"{part}.zip").write_bytes(b"PK, but no zip")
+    with pytest.raises(UserError, match="images_background.zip is damaged"):
+        omniglot.load_omniglot(tmp_path)
+    with zipfile.ZipFile(tmp_path / "images_background.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("Latin/character01/0001_01.png", bytes(1000) + b"drawing")
+    content = bytearray((tmp_path / "images_background.zip").read_bytes())
+    content[62] ^= 255  # in the packed drawing
+    (tmp_path / "images_background.zip").write_bytes(content)
     with pytest.raises(UserError, match="images_background.zip is damaged"):
         omniglot.load_omniglot(tmp_path)
     empty = tmp_path / "empty"

@@ -1,0 +1,87 @@
+"""A folder of class folders with images of any size and format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from hypertransformer_tf.data.cache import cached, fingerprint
+from hypertransformer_tf.data.class_images import ClassImages
+from hypertransformer_tf.errors import UserError
+
+_MODES = {1: "L", 3: "RGB"}
+_IGNORED = ("thumbs.db", "desktop.ini")
+
+
+def load_image_folder(folder: Path, image_size: int = 28, channels: int = 1) -> ClassImages:
+    """Reads all images of all class folders, from the cache when they were decoded before.
+
+    Args:
+        folder: holds one folder per class; a class's images lie in its folder or in folders below it.
+        image_size: images are resized to this square, whatever their shape.
+        channels: 1 = grey, 3 = RGB.
+
+    Returns:
+        ClassImages in the order of the folders' names, images in the order of their files' names.
+        Hidden files are passed over.
+
+    Raises:
+        UserError: when there is no class folder, one is empty, or a file is not a readable image.
+    """
+    if channels not in _MODES:
+        raise UserError(f"load_splits.channels = {channels}: use 1 for grey or 3 for RGB images")
+    classes = find_images(folder)
+    files = [file for files in classes.values() for file in files]
+    key = fingerprint(files, image_size=image_size, channels=channels)
+
+    def build():
+        arrays = [
+            np.stack([read_image(f, image_size, channels) for f in files]) for files in classes.values()
+        ]
+        return ClassImages.from_class_arrays(arrays, list(classes), str(folder))
+
+    return cached("folder", key, str(folder), build)
+
+
+def find_images(folder: Path) -> dict[str, list[Path]]:
+    """Files of each class folder, both in alphabetical order; raises as `load_image_folder` does."""
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a folder: give one that holds a folder of images for each class")
+    classes = {}
+    for class_folder in sorted(path for path in folder.iterdir() if path.is_dir() and _visible(path)):
+        files = sorted(path for path in class_folder.rglob("*") if path.is_file() and _visible(path))
+        if not files:
+            raise UserError(f"the class folder {class_folder} holds no images: fill it or remove it")
+        classes[class_folder.name] = files
+    if not classes:
+        raise UserError(
+            f"{folder} holds no class folders: put the images of each class into a folder of its own"
+        )
+    return classes
+
+
+def read_image(file: Path, image_size: int, channels: int) -> np.ndarray:
+    """Decodes an image: uint8 [image_size, image_size, channels]; transparent parts become white.
+
+    Raises:
+        UserError: naming the file when it is no image.
+    """
+    try:
+        with Image.open(file) as image:
+            image = ImageOps.exif_transpose(image)
+            if image.mode.startswith("I"):  # 16 bits, which convert() would clip instead of scale
+                image = Image.fromarray((np.asarray(image, np.int64) >> 8).clip(0, 255).astype(np.uint8))
+            if "A" in image.getbands() or "transparency" in image.info:
+                image = image.convert("RGBA")
+                image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+            image = image.convert(_MODES[channels])
+            resized = image.resize((image_size, image_size), Image.Resampling.BILINEAR)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise UserError(f"{file} is not a readable image ({error}): replace or remove it") from error
+    return np.asarray(resized).reshape(image_size, image_size, channels)
+
+
+def _visible(path: Path) -> bool:
+    return not path.name.startswith(".") and path.name.lower() not in _IGNORED
