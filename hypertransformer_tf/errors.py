@@ -20,8 +20,9 @@ def run_program(main) -> None:
         try:
             return main(argv)
         except UserError as error:
-            # gin adds lines that say in which call an error came up: of no use to the user.
-            print(f"error: {str(error).splitlines()[0]}", file=sys.stderr)
+            # gin adds in which call an error came up: of no use to the user.
+            text = str(error).split("\n  In call to configurable")[0]
+            print(f"error: {' '.join(text.split())}", file=sys.stderr)
             sys.exit(2)
 
     logging.set_verbosity(logging.WARNING)
