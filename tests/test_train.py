@@ -26,7 +26,7 @@ def state(workdir, step=30):
     """Every tensor of the training state after a step, except the clock."""
     reader = tf.train.load_checkpoint(str(workdir / "checkpoints" / f"step-{step:010d}" / "state"))
     names = [n for n in reader.get_variable_to_shape_map() if "clock" not in n and "OBJECT_GRAPH" not in n]
-    assert len(names) > 100
+    assert len(names) > 50
     return {name: reader.get_tensor(name) for name in names}
 
 
@@ -108,12 +108,16 @@ def test_killed_at_any_moment_and_resumed_the_parameters_are_bit_identical(
     assert validations(workdir) == validations(unbroken[0])
 
 
-def test_two_devices_take_the_same_steps_as_one(unbroken, tiny_gin, tiny_data, tmp_path, program):
-    workdir = tmp_path / "two"
-    flags = arguments(tiny_gin, tiny_data, workdir, "train.episodes = 20")
-    result = program("train.py", *flags, "--strategy=mirrored", "--logical_cpus=2")
-    assert result.returncode == 0, result.stderr[-3000:]
-    one, two = state(unbroken[0], 10), state(workdir, 10)
+def test_two_devices_take_the_same_steps_as_one(tiny_gin, tiny_data, tmp_path, program):
+    """With SGD and a small rate: Adam hides a wrong scale of gradients, large steps amplify rounding."""
+    bindings = ("train.episodes = 4", "Optimizer.kind = 'sgd'", "LearningRate.rate = 0.002")
+    states = []
+    for name, flags in (("one", ()), ("two", ("--strategy=mirrored", "--logical_cpus=2"))):
+        result = program("train.py", *arguments(tiny_gin, tiny_data, tmp_path / name, *bindings), *flags)
+        assert result.returncode == 0, result.stderr[-3000:]
+        assert f"{len(states) + 1} replica" in result.stdout
+        states.append(state(tmp_path / name, 2))
+    one, two = states
     assert one.keys() == two.keys()
     for name in one:
         np.testing.assert_allclose(one[name], two[name], atol=1e-5, err_msg=name)
