@@ -137,7 +137,7 @@ class Checkpoints:
 
 def check_fingerprint(path: Path, saved: dict, wanted: dict) -> None:
     """Raises UserError naming the first difference between two configurations."""
-    for name in sorted({*saved, *wanted}):
+    for name in dict.fromkeys([*wanted, *saved]):
         if saved.get(name) != wanted.get(name):
             raise UserError(
                 f"checkpoint {path} was made with {name} = {saved.get(name)!r}, this run has "
