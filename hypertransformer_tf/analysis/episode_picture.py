@@ -54,12 +54,12 @@ def draw_episode(
         for axis in axes[slot]:
             axis.set_axis_off()
         for column, image in enumerate(one.support_images[0].numpy()[support_labels == slot]):
-            _show(axes[slot, column], image, f"class {slot + 1}", "black", 1.0)
+            show_image(axes[slot, column], image, f"class {slot + 1}", "black", 1.0)
         for column, index in enumerate(np.flatnonzero(labels == slot)[:queries]):
             hit = predicted[index] == slot
             text = f"{predicted[index] + 1}: {100 * probabilities[index].max():.0f}%"
             style = (RIGHT, 2.0) if hit else (WRONG, 4.0)
-            _show(axes[slot, shot + column], one.query_images[0, index].numpy(), text, *style)
+            show_image(axes[slot, shot + column], one.query_images[0, index].numpy(), text, *style)
     figure.suptitle(
         f"Support ({shot} per class, black frame) and query images with predicted class and probability\n"
         f"{100 * accuracy:.0f}% of {len(labels)} query images right (blue), errors in orange, "
@@ -73,7 +73,8 @@ def draw_episode(
     return accuracy
 
 
-def _show(axis, image: np.ndarray, text: str, colour: str, width: float) -> None:
+def show_image(axis, image: np.ndarray, text: str, colour: str, width: float) -> None:
+    """Shows an image (values -1..1) in a coloured frame with a text above it."""
     shown = np.clip((image + 1.0) / 2.0, 0.0, 1.0)
     axis.imshow(shown[..., 0] if shown.shape[-1] == 1 else shown, cmap="gray", vmin=0, vmax=1)
     axis.set_axis_on()

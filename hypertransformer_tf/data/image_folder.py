@@ -12,6 +12,7 @@ from hypertransformer_tf.data.class_images import ClassImages
 from hypertransformer_tf.errors import UserError
 
 _MODES = {1: "L", 3: "RGB"}
+_MAX_PIXELS = 100_000_000  # an image file of a few kB can claim billions
 _IGNORED = ("thumbs.db", "desktop.ini")
 
 
@@ -47,10 +48,19 @@ def load_image_folder(folder: Path, image_size: int = 28, channels: int = 1) -> 
 
 def find_images(folder: Path) -> dict[str, list[Path]]:
     """Files of each class folder, both in alphabetical order; raises as `load_image_folder` does."""
-    if not folder.is_dir():
-        raise UserError(f"{folder} is not a folder: give one that holds a folder of images for each class")
+    try:
+        is_folder = folder.is_dir()
+    except OSError as error:
+        raise UserError(f"{folder} can't be read ({error.strerror})") from error
+    if not is_folder:
+        what = "is a file, not a folder: unpack it if it is an archive, and" if folder.exists() else (
+            "does not exist:"
+        )
+        raise UserError(f"{folder} {what} give a folder that holds a folder of images for each class")
     classes = {}
     for class_folder in sorted(path for path in folder.iterdir() if path.is_dir() and _visible(path)):
+        if folder.resolve().is_relative_to(class_folder.resolve()):
+            raise UserError(f"{class_folder} is a link to a folder that it lies in: remove the link")
         files = sorted(path for path in class_folder.rglob("*") if path.is_file() and _visible(path))
         if not files:
             raise UserError(f"the class folder {class_folder} holds no images: fill it or remove it")
@@ -62,14 +72,25 @@ def find_images(folder: Path) -> dict[str, list[Path]]:
     return classes
 
 
-def read_image(file: Path, image_size: int, channels: int) -> np.ndarray:
-    """Decodes an image: uint8 [image_size, image_size, channels]; transparent parts become white.
+def read_image(file: Path, image_size: int | tuple[int, int], channels: int) -> np.ndarray:
+    """Decodes an image, the right way up as its EXIF data say; transparent parts become white.
+
+    Args:
+        file: of any format and mode that Pillow reads.
+        image_size: side, or (height, width), that the image is resized to, whatever its shape.
+        channels: 1 = grey, 3 = RGB.
+
+    Returns:
+        uint8 [height, width, channels].
 
     Raises:
-        UserError: naming the file when it is no image.
+        UserError: naming the file when it is no image, or one of more than 100 million pixels.
     """
+    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
     try:
         with Image.open(file) as image:
+            if image.width * image.height > _MAX_PIXELS:
+                raise ValueError(f"{image.width}x{image.height} pixels are too many")
             image = ImageOps.exif_transpose(image)
             if image.mode.startswith("I"):  # 16 bits, which convert() would clip instead of scale
                 image = Image.fromarray((np.asarray(image, np.int64) >> 8).clip(0, 255).astype(np.uint8))
@@ -77,10 +98,11 @@ def read_image(file: Path, image_size: int, channels: int) -> np.ndarray:
                 image = image.convert("RGBA")
                 image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
             image = image.convert(_MODES[channels])
-            resized = image.resize((image_size, image_size), Image.Resampling.BILINEAR)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            if image.size != (width, height):
+                image = image.resize((width, height), Image.Resampling.BILINEAR)
+            return np.asarray(image).reshape(height, width, channels)
+    except Exception as error:  # on damaged files the readers of the formats raise anything there is
         raise UserError(f"{file} is not a readable image ({error}): replace or remove it") from error
-    return np.asarray(resized).reshape(image_size, image_size, channels)
 
 
 def _visible(path: Path) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from hypertransformer_tf.backend import keras, tf
 from hypertransformer_tf.models.normalization import moments, normalize
+from hypertransformer_tf.models.shapes import axis_length
 
 
 class ActivationFeatures(keras.layers.Layer):
@@ -41,14 +42,14 @@ class ActivationFeatures(keras.layers.Layer):
         self.size = num_features * len(self.convolutions)
 
     def call(self, activations: tf.Tensor) -> tf.Tensor:
-        samples = activations.shape[1]
+        episodes, samples = axis_length(activations, 0), axis_length(activations, 1)
         flat = tf.reshape(activations, [-1, *activations.shape[2:]])
         means = []
         for convolution in self.convolutions:
             flat = convolution(tf.nn.relu(flat) if means else flat)
             means.append(tf.reduce_mean(flat, [1, 2]))
         features = means[0] if len(means) == 1 else tf.concat(means, -1)
-        return tf.reshape(features, [-1, samples, self.size])
+        return tf.reshape(features, [episodes, samples, self.size])
 
 
 class SharedFeatures(keras.layers.Layer):
@@ -80,13 +81,13 @@ class SharedFeatures(keras.layers.Layer):
                 self.scales.append((gamma, beta))
 
     def call(self, images: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
-        samples = images.shape[1]
+        episodes, samples = axis_length(images, 0), axis_length(images, 1)
         flat = tf.reshape(images, [-1, *images.shape[2:]])
         for index, convolution in enumerate(self.convolutions):
             flat = convolution(flat)
             if self.scales:
-                batch = tf.reshape(flat, [-1, samples, *flat.shape[1:]])
+                batch = tf.reshape(flat, [episodes, samples, *flat.shape[1:]])
                 batch = normalize(batch, moments(batch, mask), *self.scales[index])
                 flat = tf.reshape(batch, [-1, *flat.shape[1:]])
             flat = tf.nn.relu(flat)
-        return tf.reshape(tf.reduce_mean(flat, [1, 2]), [-1, samples, self.size])
+        return tf.reshape(tf.reduce_mean(flat, [1, 2]), [episodes, samples, self.size])

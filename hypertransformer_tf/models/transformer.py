@@ -7,6 +7,7 @@ attention logits, so a masked token changes nothing in the others.
 from __future__ import annotations
 
 from hypertransformer_tf.backend import keras, tf
+from hypertransformer_tf.models.shapes import axis_length
 
 MASKED_LOGIT = -1e8
 LAYER_NORM_EPSILON = 1e-6
@@ -72,13 +73,13 @@ class Attention(keras.layers.Layer):
         if mask is not None:
             logits += mask[:, None, None, :] * MASKED_LOGIT
         mixed = tf.transpose(tf.matmul(tf.nn.softmax(logits), value), [0, 2, 1, 3])
-        _, count, heads, size = mixed.shape
-        return self.output_projection(tf.reshape(mixed, [-1, count, heads * size]))
+        shape = [axis_length(mixed, 0), axis_length(mixed, 1), mixed.shape[2] * mixed.shape[3]]
+        return self.output_projection(tf.reshape(mixed, shape))
 
     def _split_heads(self, tokens: tf.Tensor) -> tf.Tensor:
         """[episode, token, features] -> [episode, head, token, head_features]."""
-        count, size = tokens.shape[1], tokens.shape[2]
-        return tf.transpose(tf.reshape(tokens, [-1, count, self.heads, size // self.heads]), [0, 2, 1, 3])
+        shape = [axis_length(tokens, 0), axis_length(tokens, 1), self.heads, tokens.shape[2] // self.heads]
+        return tf.transpose(tf.reshape(tokens, shape), [0, 2, 1, 3])
 
 
 class EncoderLayer(keras.layers.Layer):
@@ -131,4 +132,4 @@ class Encoder(keras.layers.Layer):
         """Returns float [episode, outputs, token_size], the encoded first `outputs` tokens."""
         for layer in self.encoder_layers[:-1]:
             tokens = layer(tokens, mask)
-        return self.encoder_layers[-1](tokens, mask, outputs)
+        return tf.ensure_shape(self.encoder_layers[-1](tokens, mask, outputs), [None, outputs, None])

@@ -10,6 +10,10 @@ from hypertransformer_tf.models.hypertransformer import HyperTransformer
 from hypertransformer_tf.training import checkpoints
 
 
+# Comes with the project: drawings and characters, 20-way, see README, "Classifiers from a folder of images".
+CHARACTERS = Path(__file__).resolve().parents[2] / "results" / "checkpoints" / "omniglot_fast"
+
+
 @dataclasses.dataclass(frozen=True)
 class Trained:
     """A model checkpoint: its folder and what its manifest says of it."""
@@ -20,7 +24,13 @@ class Trained:
     def load_model(self) -> HyperTransformer:
         """Builds the model that the manifest describes and fills its variables."""
         options = dict(self.manifest["model"])
-        model = HyperTransformer(**{**options, "image_shape": tuple(options["image_shape"])})
+        try:
+            model = HyperTransformer(**{**options, "image_shape": tuple(options["image_shape"])})
+        except TypeError as error:
+            raise UserError(
+                f"checkpoint {self.path} has options that this version does not know ({error}): "
+                "use the version that made it"
+            ) from error
         model.build_variables()
         checkpoints.load_model(self.path, model.named_variables())
         return model
@@ -41,6 +51,8 @@ def find(place: Path, must: bool = True) -> Trained | None:
             manifest = checkpoints.read_manifest(place)
         except ValueError as error:
             raise UserError(f"checkpoint {place} is damaged ({error}): use another one") from error
+        if "model" not in manifest and checkpoints.MODEL_FILE in manifest["files"]:
+            raise UserError(f"{place} is no checkpoint of a HyperTransformer: use one that train.py made")
         if checkpoints.MODEL_FILE not in manifest["files"]:
             raise UserError(f"{place} is a training state: give its workdir, whose best model is evaluated")
         return Trained(place, manifest)

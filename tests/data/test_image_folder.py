@@ -87,7 +87,7 @@ def test_empty_folders_are_named(folder, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="empty holds no class folders"):
         load_image_folder(tmp_path / "empty")
-    with pytest.raises(UserError, match="nowhere is not a folder"):
+    with pytest.raises(UserError, match="nowhere does not exist"):
         load_image_folder(tmp_path / "nowhere")
     with pytest.raises(UserError, match="channels = 2"):
         load_image_folder(folder, channels=2)

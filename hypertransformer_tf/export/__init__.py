@@ -1,0 +1,1 @@
+"""Generated CNNs as files: SavedModel, TFLite, Keras, ONNX, npz; and the generator itself as a SavedModel."""

@@ -1,0 +1,106 @@
+"""Runs an exported model, SavedModel or TFLite, on image files."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Callable
+
+import numpy as np
+
+from hypertransformer_tf.backend import tf
+from hypertransformer_tf.errors import UserError
+from hypertransformer_tf.export.card import CARD, FORMAT
+from hypertransformer_tf.export.preparation import Preparation
+
+BATCH = 256
+
+
+class Classifier:
+    """An exported model with what its card says.
+
+    Args:
+        place: folder that generate.py wrote, or one of its .tflite files (the card lies beside it).
+
+    Raises:
+        UserError: when it is none, or damaged.
+    """
+
+    def __init__(self, place: Path):
+        if not place.exists():
+            raise UserError(f"--model={place} does not exist: make it with generate.py")
+        folder = place if place.is_dir() else place.parent
+        try:
+            card = json.loads((folder / CARD).read_text(encoding="utf-8"))
+            image = card["image"]
+            self.names = tuple(each["name"] for each in card["classes"])
+            self.preparation = Preparation(
+                image["height"], image["width"], image["channels"], image["polarity"]
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"--model={place}: {folder / CARD} is missing or damaged: name a folder that generate.py made"
+            ) from error
+        if card.get("format") != FORMAT:
+            raise UserError(f"--model={place} has format {card.get('format')}, this version reads {FORMAT}")
+        try:
+            self._run = _saved_model(place) if place.is_dir() else _tflite(place)
+        except (OSError, ValueError, KeyError, tf.errors.OpError) as error:
+            raise UserError(f"--model={place} is damaged ({error}): generate it again") from error
+
+    def probabilities(self, images: np.ndarray) -> np.ndarray:
+        """uint8 [image, height, width, channels], prepared -> float32 [image, class]."""
+        return self._run(images)
+
+    def classify(
+        self, files: list[Path], progress: Callable[[int], None] = lambda done: None
+    ) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
+        """Reads and classifies files.
+
+        Args:
+            files: images of any size and format.
+            progress: called with the number of files just finished.
+
+        Returns:
+            Prepared images uint8 [file, height, width, channels], probabilities [file, class] (NaN where
+            the file is no image), and {number of the file: what is wrong with it}.
+        """
+        shape = (self.preparation.height, self.preparation.width, self.preparation.channels)
+        images = np.full([len(files), *shape], 255, np.uint8)
+        answers = np.full([len(files), len(self.names)], np.nan, np.float32)
+        problems: dict[int, str] = {}
+
+        def read(number: int) -> None:
+            try:
+                images[number] = self.preparation.read(files[number])
+            except UserError as error:
+                problems[number] = str(error)
+
+        with ThreadPoolExecutor() as pool:
+            for first in range(0, len(files), BATCH):
+                numbers = range(first, min(first + BATCH, len(files)))
+                list(pool.map(read, numbers))
+                sound = [number for number in numbers if number not in problems]
+                if sound:
+                    answers[sound] = self.probabilities(images[sound])
+                progress(len(numbers))
+        return images, answers, problems
+
+
+def _saved_model(folder: Path):
+    model = tf.saved_model.load(str(folder))
+    serve = model.signatures["serve_uint8"]
+
+    def run(images: np.ndarray) -> np.ndarray:
+        return serve(images=tf.constant(images))["probabilities"].numpy()
+
+    run.keeps = model  # the signature alone does not keep the model's functions alive
+    return run
+
+
+def _tflite(file: Path):
+    interpreter = tf.lite.Interpreter(str(file))
+    runner = interpreter.get_signature_runner()
+    dtype = interpreter.get_input_details()[0]["dtype"]
+    return lambda images: runner(images=images.astype(dtype))["probabilities"]

@@ -1,0 +1,68 @@
+"""An output folder that is either the old one or the complete new one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Callable
+
+from hypertransformer_tf.backend import tf
+from hypertransformer_tf.errors import UserError
+
+
+def check_output(path: Path, overwrite: bool, mark: str) -> None:
+    """Refuses an output folder that must not be written.
+
+    Args:
+        path: the output folder.
+        overwrite: an older output may be replaced.
+        mark: a file that every output has; a folder without it is not an older output.
+
+    Raises:
+        UserError: for a folder that exists, or was not made by the program.
+    """
+    if not path.exists() and not path.is_symlink():
+        return
+    if not path.is_dir() or path.is_symlink():
+        raise UserError(f"--output_dir={path} is there and is no folder: name another one")
+    if not any(path.iterdir()):
+        return
+    if not (path / mark).is_file():
+        raise UserError(f"--output_dir={path} holds other things (no {mark}): name another folder")
+    if not overwrite:
+        raise UserError(f"--output_dir={path} exists: give --overwrite to replace it, or name another one")
+
+
+def replace_folder(path: Path, write: Callable[[Path], None]) -> None:
+    """Lets `write` fill a temporary folder beside `path`, then puts it in its place.
+
+    Raises:
+        UserError: when it can't be written (a full disk, no permission); `path` is as it was.
+    """
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name[:100]}."))
+        new, old = temporary / "new", temporary / "old"
+        new.mkdir()
+        write(new)
+        for file in new.rglob("*"):
+            if file.is_file():
+                with open(file, "rb") as opened:
+                    os.fsync(opened.fileno())
+        if path.exists():
+            os.rename(path, old)
+        try:
+            os.rename(new, path)
+        except OSError:
+            if old.exists():
+                os.rename(old, path)
+            raise
+    except (OSError, tf.errors.OpError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"{path} can't be written ({reason}): nothing was changed") from error
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
