@@ -37,9 +37,7 @@ def main(argv):
         raise UserError(f"--picture={FLAGS.picture}: name a .png, .pdf or .svg file")
     files = list_files(argv[1:])
     classifier = Classifier(Path(FLAGS.model))
-    bar = tqdm(
-        total=len(files), unit="image", dynamic_ncols=True, mininterval=0.5, disable=len(files) < 1000
-    )
+    bar = tqdm(total=len(files), unit="image", dynamic_ncols=True, mininterval=0.5, disable=len(files) < 1000)
     with bar:
         images, probabilities, problems = classifier.classify(files, bar.update)
     for problem in (problems[number] for number in sorted(problems)):
@@ -150,7 +148,8 @@ def _print_answers(answers: list[dict], truths: list, names) -> None:
         print(f"\naccuracy {100 * right / len(known):.1f}% ({right} of {len(known)} images)", file=out)
         header = ["truth \\ class", *map(str, range(len(names)))]
         rows = [
-            [f"{index} {' '.join(name.split())}", *map(str, matrix[index])] for index, name in enumerate(names)
+            [f"{index} {' '.join(name.split())}", *map(str, matrix[index])]
+            for index, name in enumerate(names)
         ]
         print(text_table(header, rows), file=out)
 

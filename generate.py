@@ -40,7 +40,9 @@ def main(argv):
         raise UserError(f"unexpected argument {argv[1]!r}: give folders as --support_dir and --output_dir")
     for name in ("support_dir", "output_dir"):
         if not getattr(FLAGS, name):
-            raise UserError(f"--{name} is missing: generate.py --support_dir=my_classes --output_dir=my_model")
+            raise UserError(
+                f"--{name} is missing: generate.py --support_dir=my_classes --output_dir=my_model"
+            )
     unknown = [kind for kind in FLAGS.tflite if kind not in TFLITE_KINDS]
     if unknown:
         raise UserError(f"--tflite={unknown[0]}: unknown, use {', '.join(TFLITE_KINDS)}")
@@ -88,7 +90,9 @@ def main(argv):
     print(f"CNN: {frozen.num_parameters:,} parameters, {frozen.multiply_adds:,} multiply-adds per image")
     if expected.images:
         percent = 100 * expected.right / expected.images
-        print(f"expected accuracy {percent:.1f}% (leave-one-out, {expected.right} of {expected.images} images)")
+        print(
+            f"expected accuracy {percent:.1f}% (leave-one-out, {expected.right} of {expected.images} images)"
+        )
     else:
         print("expected accuracy unknown: one image per class, none to leave out")
     print(f"done in {time.perf_counter() - started:.1f} s; try: python classify.py --model={output} IMAGES")

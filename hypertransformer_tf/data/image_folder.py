@@ -53,8 +53,10 @@ def find_images(folder: Path) -> dict[str, list[Path]]:
     except OSError as error:
         raise UserError(f"{folder} can't be read ({error.strerror})") from error
     if not is_folder:
-        what = "is a file, not a folder: unpack it if it is an archive, and" if folder.exists() else (
-            "does not exist:"
+        what = (
+            "is a file, not a folder: unpack it if it is an archive, and"
+            if folder.exists()
+            else ("does not exist:")
         )
         raise UserError(f"{folder} {what} give a folder that holds a folder of images for each class")
     classes = {}

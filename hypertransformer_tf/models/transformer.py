@@ -6,11 +6,25 @@ attention logits, so a masked token changes nothing in the others.
 
 from __future__ import annotations
 
+import contextlib
+
 from hypertransformer_tf.backend import keras, tf
 from hypertransformer_tf.models.shapes import axis_length
 
 MASKED_LOGIT = -1e8
 LAYER_NORM_EPSILON = 1e-6
+
+_recordings: list[list] = []
+
+
+@contextlib.contextmanager
+def recorded_attention():
+    """Yields a list that gets (Attention, weights [episode, head, query_token, token]) of every eager call."""
+    _recordings.append([])
+    try:
+        yield _recordings[-1]
+    finally:
+        _recordings.pop()
 
 
 def absolute_size(fraction: float, token_size: int, heads: int = 1) -> int:
@@ -72,7 +86,10 @@ class Attention(keras.layers.Layer):
         logits = tf.matmul(query, key, transpose_b=True)
         if mask is not None:
             logits += mask[:, None, None, :] * MASKED_LOGIT
-        mixed = tf.transpose(tf.matmul(tf.nn.softmax(logits), value), [0, 2, 1, 3])
+        weights = tf.nn.softmax(logits)
+        for recording in _recordings:
+            recording.append((self, weights))
+        mixed = tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3])
         shape = [axis_length(mixed, 0), axis_length(mixed, 1), mixed.shape[2] * mixed.shape[3]]
         return self.output_projection(tf.reshape(mixed, shape))
 

@@ -28,7 +28,9 @@ def test_classes_may_differ_in_number(tmp_path):
     assert support.images[:, 0, 0, 0].tolist() == [200, 50, 51, 52]
 
 
-@pytest.mark.parametrize("name", ["two words", "ümläut 漢字 ქ", "x" * 200, "$a_b$", "100%", "back\\slash", "it's"])
+@pytest.mark.parametrize(
+    "name", ["two words", "ümläut 漢字 ქ", "x" * 200, "$a_b$", "100%", "back\\slash", "it's"]
+)
 def test_any_name_works(tmp_path, name):
     fill(tmp_path, name)
     fill(tmp_path, "zz")
