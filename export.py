@@ -1,4 +1,4 @@
-"""Writes the generator itself as a SavedModel: python export.py --checkpoint=runs/omniglot_fast --output_dir=generator"""
+"""Writes the generator itself as a SavedModel: python export.py --checkpoint=RUN --output_dir=generator/1"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Writes a classifier from a folder of images: python generate.py --support_dir=my_classes --output_dir=my_model"""
+"""Writes a classifier: python generate.py --support_dir=my_classes --output_dir=my_model"""
 
 import time
 from pathlib import Path
@@ -24,7 +24,7 @@ flags.DEFINE_string("statistics", "support", f"Frozen batch statistics: {' or '.
 flags.DEFINE_string(
     "polarity",
     None,
-    f"{', '.join(POLARITIES)}: what to do with light ink on dark paper; default: auto for models of drawings.",
+    f"{', '.join(POLARITIES)}: of light ink on dark paper; default: auto for models of drawings.",
 )
 flags.DEFINE_list("tflite", [], f"TFLite files to write: {', '.join(TFLITE_KINDS)}.")
 flags.DEFINE_bool("keras", False, "Also write model.keras, to be fine-tuned.")

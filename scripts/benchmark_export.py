@@ -3,7 +3,7 @@
     python scripts/benchmark_export.py --json=results/benchmarks/export.json
     python scripts/benchmark_export.py --data_dir=FOLDER_WITH_THE_ZIPS --tasks=20   # tasks of Omniglot, too
 
-Accuracy: tasks are written to disk as PNG folders, generate.py reads the support images, classify.py the others.
+Accuracy: tasks are written to disk as PNG folders, generate.py reads support images, classify.py the others.
 Speed and size: a 20-way CNN of the checkpoint; TFLite on one core, one image at a time.
 """
 

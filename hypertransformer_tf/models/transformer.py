@@ -19,7 +19,7 @@ _recordings: list[list] = []
 
 @contextlib.contextmanager
 def recorded_attention():
-    """Yields a list that gets (Attention, weights [episode, head, query_token, token]) of every eager call."""
+    """Yields a list that gets (Attention, weights [episode, head, query, token]) of every eager call."""
     _recordings.append([])
     try:
         yield _recordings[-1]

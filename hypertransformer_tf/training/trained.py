@@ -9,7 +9,6 @@ from hypertransformer_tf.errors import UserError
 from hypertransformer_tf.models.hypertransformer import HyperTransformer
 from hypertransformer_tf.training import checkpoints
 
-
 # Comes with the project: drawings and characters, 20-way, see README, "Classifiers from a folder of images".
 CHARACTERS = Path(__file__).resolve().parents[2] / "results" / "checkpoints" / "omniglot_fast"
 

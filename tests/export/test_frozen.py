@@ -129,9 +129,10 @@ def test_query_statistics_are_refused():
 def test_npz_holds_every_weight_under_its_name(tmp_path):
     frozen = make_frozen(make_model(), make_support())
     files.write_npz(frozen, tmp_path / "weights.npz")
+    of_conv = ["kernel", "bias", "gamma", "beta", "mean", "variance"]
     with np.load(tmp_path / "weights.npz") as arrays:
         assert set(arrays.files) == {
-            *(f"layer_{i}/{n}" for i in range(1, 5) for n in "kernel bias gamma beta mean variance".split()),
+            *(f"layer_{i}/{n}" for i in range(1, 5) for n in of_conv),
             "logits/kernel",
             "logits/bias",
         }
