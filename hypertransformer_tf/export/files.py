@@ -40,7 +40,7 @@ def tflite(frozen: FrozenCNN, kind: str, samples: np.ndarray | None = None) -> b
     """
     if kind not in TFLITE_KINDS:
         raise UserError(f"--tflite={kind}: unknown, use {', '.join(TFLITE_KINDS)}")
-    shape = [None, *frozen.cnn.conv_layers[0].input_shape]
+    shape = [None, *frozen.cnn.input_shape]
 
     @tf.function(input_signature=[tf.TensorSpec(shape, tf.float32, "images")])
     def answer(images):
@@ -69,7 +69,7 @@ def keras_model(frozen: FrozenCNN) -> keras.Model:
 
     Batch normalisation carries the frozen statistics as its moving averages.
     """
-    images = keras.Input(frozen.cnn.conv_layers[0].input_shape, name="images")
+    images = keras.Input(frozen.cnn.input_shape, name="images")
     x = keras.layers.Rescaling(1.0 / 128.0, -1.0, name="scale")(images)
     filled = []
     for layer in frozen.cnn.conv_layers:
@@ -78,7 +78,8 @@ def keras_model(frozen: FrozenCNN) -> keras.Model:
             layer.channels, layer.kernel_size, layer.stride, layer.padding, name=layer.name
         )
         norm = keras.layers.BatchNormalization(epsilon=1e-3, name=f"{layer.name}_normalization")
-        rest = [keras.layers.ReLU(name=f"{layer.name}_relu")]
+        slope = 0.01 if layer.activation == "lrelu" else 0.0
+        rest = [keras.layers.ReLU(negative_slope=slope, name=f"{layer.name}_{layer.activation}")]
         if layer.pool > 1:
             rest.append(keras.layers.MaxPooling2D(layer.pool, name=f"{layer.name}_pool"))
         steps = [conv, norm, *rest] if layer.order == "conv-bn-act-pool" else [conv, *rest, norm]
@@ -86,7 +87,10 @@ def keras_model(frozen: FrozenCNN) -> keras.Model:
             x = step(x)
         filled.append((conv, [weights["kernel"], weights["bias"]]))
         filled.append((norm, [weights[name] for name in ("gamma", "beta", "mean", "variance")]))
-    x = keras.layers.Flatten(name="features")(x)
+    if frozen.cnn.logits.spatial_mean:
+        x = keras.layers.GlobalAveragePooling2D(name="features")(x)
+    else:
+        x = keras.layers.Flatten(name="features")(x)
     logits = keras.layers.Dense(len(frozen.names), name="logits")
     model = keras.Model(images, logits(x), name="generated_cnn")
     filled.append((logits, [frozen.weights["logits"]["kernel"], frozen.weights["logits"]["bias"]]))
@@ -107,7 +111,7 @@ def write_onnx(frozen: FrozenCNN, file: Path) -> None:
         raise UserError(
             f"--onnx needs tf2onnx ({error}): python -m pip install -r requirements-onnx.txt"
         ) from error
-    shape = [None, *frozen.cnn.conv_layers[0].input_shape]
+    shape = [None, *frozen.cnn.input_shape]
 
     @tf.function(input_signature=[tf.TensorSpec(shape, tf.float32, "images")])
     def logits(images):

@@ -48,11 +48,13 @@ class FrozenCNN:
         for layer in self.cnn.conv_layers:
             kernel, bias, scale, shift = self.folded(layer)
             x = tf.nn.conv2d(x, tf.constant(kernel), layer.stride, layer.padding.upper()) + tf.constant(bias)
-            x = tf.nn.relu(x)
+            x = cnns.ACTIVATIONS[layer.activation](x)
             if layer.pool > 1:
                 x = tf.nn.max_pool2d(x, layer.pool, layer.pool, "VALID")
             if scale is not None:
                 x = x * tf.constant(scale) + tf.constant(shift)
+        if self.cnn.logits.spatial_mean:
+            x = tf.reduce_mean(x, [1, 2])
         x = tf.reshape(x, [-1, self.cnn.logits.features])
         last = self.weights["logits"]
         return tf.matmul(x, tf.constant(last["kernel"])) + tf.constant(last["bias"])

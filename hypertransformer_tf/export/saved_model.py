@@ -24,7 +24,7 @@ class ServedCNN(tf.Module):
     def __init__(self, frozen: FrozenCNN):
         super().__init__(name="generated_cnn")
         self._frozen = frozen
-        shape = [None, *frozen.cnn.conv_layers[0].input_shape]
+        shape = [None, *frozen.cnn.input_shape]
 
         @tf.function(input_signature=[tf.TensorSpec(shape, tf.float32, "images")])
         def serving_default(images):

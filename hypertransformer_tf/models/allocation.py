@@ -21,11 +21,27 @@ class SliceShape(NamedTuple):
     size: int
 
 
-def slice_shape(allocation: str, kernel_size: int, in_channels: int, channels: int) -> SliceShape:
-    """Returns the SliceShape of a k x k x n_in x n_out kernel; UserError for an unknown allocation."""
+def slice_shape(
+    allocation: str, kernel_size: int, in_channels: int, channels: int, extras: int = 0
+) -> SliceShape:
+    """The slices of a k x k x n_in x n_out kernel.
+
+    Args:
+        allocation: one of ALLOCATIONS.
+        kernel_size, in_channels, channels: k, n_in, n_out.
+        extras: values of each output channel besides its kernel: bias, BN scale, BN shift.
+
+    Raises:
+        UserError: for an unknown allocation, or extras with one whose slices belong to no channel.
+    """
     if allocation == "output":
-        return SliceShape(channels, kernel_size**2 * in_channels)
+        return SliceShape(channels, kernel_size**2 * in_channels + extras)
     if allocation == "spatial":
+        if extras:
+            raise UserError(
+                "generate_bias and generate_bn need allocation = 'output': a slice of 'spatial' allocation "
+                "belongs to no output channel"
+            )
         return SliceShape(kernel_size**2, in_channels * channels)
     raise UserError(f"unknown weight allocation {allocation!r}: use {' or '.join(ALLOCATIONS)}")
 

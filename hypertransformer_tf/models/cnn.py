@@ -13,9 +13,11 @@ from typing import NamedTuple
 from hypertransformer_tf.backend import tf
 from hypertransformer_tf.errors import UserError
 from hypertransformer_tf.models.convolution import episode_conv2d
+from hypertransformer_tf.models.dropout import dropout
 from hypertransformer_tf.models.normalization import Moments, moments, normalize
 
 BLOCK_ORDERS = ("conv-act-pool-bn", "conv-bn-act-pool")
+ACTIVATIONS = {"relu": tf.nn.relu, "lrelu": lambda x: tf.nn.leaky_relu(x, 0.01)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +32,7 @@ class ConvLayer:
         pool: side of the max-pooling windows, 1 = none.
         order: "conv-act-pool-bn" (the reference code: features are centred) or "conv-bn-act-pool"
             (the paper's text).
+        activation: "relu" or "lrelu" (slope 0.01).
     """
 
     name: str
@@ -40,6 +43,7 @@ class ConvLayer:
     padding: str = "same"
     pool: int = 2
     order: str = "conv-act-pool-bn"
+    activation: str = "relu"
 
     @property
     def output_shape(self) -> tuple[int, int, int]:
@@ -59,16 +63,29 @@ class ConvLayer:
 
 @dataclasses.dataclass(frozen=True)
 class LogitsLayer:
-    """The final fully-connected layer on flattened features."""
+    """The final fully-connected layer, on flattened features or on their means over all positions.
+
+    Attributes:
+        name: "logits".
+        input_shape: (height, width, channels) of what it receives.
+        way: number of classes.
+        spatial_mean: average over the positions instead of flattening.
+    """
 
     name: str
     input_shape: tuple[int, int, int]
     way: int
+    spatial_mean: bool = False
+
+    @property
+    def reduced_shape(self) -> tuple[int, int, int]:
+        """(height, width, channels) behind `logits_input`."""
+        return (1, 1, self.input_shape[2]) if self.spatial_mean else self.input_shape
 
     @property
     def features(self) -> int:
-        """Number of flattened input features."""
-        height, width, channels = self.input_shape
+        """Number of its input features."""
+        height, width, channels = self.reduced_shape
         return height * width * channels
 
     @property
@@ -85,6 +102,11 @@ class CNN:
     logits: LogitsLayer
 
     @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """(height, width, channels) of the images."""
+        return self.layers[0].input_shape
+
+    @property
     def layers(self) -> tuple:
         """All layers in order."""
         return (*self.conv_layers, self.logits)
@@ -96,21 +118,70 @@ class CNN:
         return sum(int(tf.TensorShape(shape).num_elements()) for shape in shapes)
 
 
-def maxpool_4_layer(image_shape, channels: int, way: int, order: str) -> CNN:
+def maxpool_4_layer(image_shape, channels: int, way: int, **options) -> CNN:
     """Four 3x3 conv blocks, each halved by 2x2 max-pooling, then logits (section 4.1)."""
+    return _chain(image_shape, [{"channels": channels}] * 4, way, options)
+
+
+def strided_3_layer(image_shape, channels: int, way: int, **options) -> CNN:
+    """Three unpadded 3x3 convolutions of stride 2, averaged over all positions, then logits."""
+    return _chain(image_shape, [{"channels": channels, **_STRIDED}] * 3, way, options, spatial_mean=True)
+
+
+def strided_4_layer(image_shape, channels: int, way: int, **options) -> CNN:
+    """Four unpadded 3x3 convolutions of stride 2, averaged over all positions, then logits."""
+    return _chain(image_shape, [{"channels": channels, **_STRIDED}] * 4, way, options, spatial_mean=True)
+
+
+def large_kernels_2_layer(image_shape, channels: int, way: int, **options) -> CNN:
+    """Two unpadded 9x9 convolutions of stride 4, averaged, then logits (section 4.4, appendix G)."""
+    block = {"channels": channels, **_STRIDED, "kernel_size": 9, "stride": 4}
+    return _chain(image_shape, [block] * 2, way, options, spatial_mean=True)
+
+
+def lgm_net(image_shape, channels: int, way: int, **options) -> CNN:
+    """Four max-pooled 3x3 blocks and two without pooling, averaged, then logits (appendix D, LGM-Net).
+
+    The comparison learns the first four (`num_learned_layers` = 4) and has 64 channels.
+    """
+    blocks = [{"channels": channels}] * 4 + [{"channels": channels, "pool": 1}] * 2
+    return _chain(image_shape, blocks, way, options, spatial_mean=True)
+
+
+def logits_only(image_shape, channels: int, way: int, **options) -> CNN:
+    """Logits alone, on given embeddings (appendix D, LEO): images of shape (1, 1, embedding size)."""
+    return _chain(image_shape, [], way, options)
+
+
+_STRIDED = {"stride": 2, "padding": "valid", "pool": 1}
+
+ARCHITECTURES = {
+    "maxpool-4-layer": maxpool_4_layer,
+    "3-layer": strided_3_layer,
+    "4-layer": strided_4_layer,
+    "2-layer-9x9": large_kernels_2_layer,
+    "lgm-net": lgm_net,
+    "logits-only": logits_only,
+}
+
+
+def _chain(image_shape, blocks: list[dict], way: int, options: dict, spatial_mean: bool = False) -> CNN:
+    """Conv layers one behind the other, named layer_1, layer_2, ..., and the logits layer."""
     layers, shape = [], tuple(image_shape)
-    for index in range(4):
-        layers.append(ConvLayer(f"layer_{index + 1}", shape, channels, order=order))
+    for index, block in enumerate(blocks):
+        layers.append(ConvLayer(f"layer_{index + 1}", shape, **block, **options))
         shape = layers[-1].output_shape
-    if min(shape) < 1:
-        raise UserError(f"maxpool-4-layer needs images of at least 16x16, got {tuple(image_shape[:2])}")
-    return CNN(tuple(layers), LogitsLayer("logits", shape, way))
+        if min(shape) < 1:
+            height, width = image_shape[:2]
+            raise UserError(
+                f"images of {height}x{width} are too small for conv layer {index + 1} of this CNN"
+            )
+    return CNN(tuple(layers), LogitsLayer("logits", shape, way, spatial_mean))
 
 
-ARCHITECTURES = {"maxpool-4-layer": maxpool_4_layer}
-
-
-def make_cnn(architecture: str, image_shape, channels: int, way: int, order: str) -> CNN:
+def make_cnn(
+    architecture: str, image_shape, channels: int, way: int, order: str, activation: str = "relu"
+) -> CNN:
     """Builds the description of a CNN.
 
     Args:
@@ -119,15 +190,20 @@ def make_cnn(architecture: str, image_shape, channels: int, way: int, order: str
         channels: output channels of every conv layer.
         way: number of classes.
         order: one of BLOCK_ORDERS.
+        activation: one of ACTIVATIONS.
 
     Raises:
-        UserError: for an unknown architecture or order, or an image that is too small.
+        UserError: for an unknown architecture, order or activation, or an image that is too small.
     """
-    if architecture not in ARCHITECTURES:
-        raise UserError(f"unknown CNN architecture {architecture!r}: use {', '.join(ARCHITECTURES)}")
-    if order not in BLOCK_ORDERS:
-        raise UserError(f"unknown block order {order!r}: use {' or '.join(BLOCK_ORDERS)}")
-    return ARCHITECTURES[architecture](image_shape, channels, way, order)
+    for name, value, known in (
+        ("CNN architecture", architecture, ARCHITECTURES),
+        ("block order", order, BLOCK_ORDERS),
+        ("cnn_activation", activation, ACTIVATIONS),
+    ):
+        if value not in known:
+            raise UserError(f"unknown {name} {value!r}: use {', '.join(known)}")
+    make = ARCHITECTURES[architecture]
+    return make(tuple(image_shape), channels, way, order=order, activation=activation)
 
 
 def convolve(layer: ConvLayer, images: tf.Tensor, weights: dict, method: str = "auto") -> tf.Tensor:
@@ -151,7 +227,7 @@ def convolve(layer: ConvLayer, images: tf.Tensor, weights: dict, method: str = "
         layer.pool if bn_last else 1,
         method,
     )
-    return tf.nn.relu(result) if bn_last else result
+    return ACTIVATIONS[layer.activation](result) if bn_last else result
 
 
 def finish(layer: ConvLayer, activations: tf.Tensor, statistics: Moments, weights: dict) -> tf.Tensor:
@@ -165,17 +241,22 @@ def finish(layer: ConvLayer, activations: tf.Tensor, statistics: Moments, weight
     result = normalize(activations, statistics, weights["gamma"], weights["beta"])
     if layer.order == "conv-act-pool-bn":
         return result
-    flat = tf.reshape(tf.nn.relu(result), [-1, *result.shape[2:]])
+    flat = tf.reshape(ACTIVATIONS[layer.activation](result), [-1, *result.shape[2:]])
     if layer.pool > 1:
         flat = tf.nn.max_pool2d(flat, layer.pool, layer.pool, "VALID")
     return tf.reshape(flat, [tf.shape(result)[0], tf.shape(result)[1], *flat.shape[1:]])
 
 
-def logits(activations: tf.Tensor, weights: dict) -> tf.Tensor:
+def logits_input(layer: LogitsLayer, activations: tf.Tensor) -> tf.Tensor:
+    """What the logits layer works on: the activations, or their means over all positions, of size 1x1."""
+    return tf.reduce_mean(activations, [2, 3], keepdims=True) if layer.spatial_mean else activations
+
+
+def logits(layer: LogitsLayer, activations: tf.Tensor, weights: dict, dropout_rate: float = 0.0) -> tf.Tensor:
     """The logits layer: [episode, image, height, width, channels] -> [episode, image, way]."""
-    features = activations.shape[2] * activations.shape[3] * activations.shape[4]
-    flat = tf.reshape(activations, [tf.shape(activations)[0], tf.shape(activations)[1], features])
-    return tf.matmul(flat, weights["kernel"]) + weights["bias"][:, None, :]
+    activations = logits_input(layer, activations)
+    flat = tf.reshape(activations, [tf.shape(activations)[0], tf.shape(activations)[1], layer.features])
+    return tf.matmul(dropout(flat, dropout_rate), weights["kernel"]) + weights["bias"][:, None, :]
 
 
 class Run(NamedTuple):
@@ -184,13 +265,22 @@ class Run(NamedTuple):
     Attributes:
         logits: float [episode, image, way].
         statistics: the Moments that each conv layer was normalised with.
+        activations: what each conv layer gave.
     """
 
     logits: tf.Tensor
     statistics: tuple[Moments, ...]
+    activations: tuple[tf.Tensor, ...]
 
 
-def run(cnn: CNN, images: tf.Tensor, weights: dict, statistics: str, method: str = "auto") -> Run:
+def run(
+    cnn: CNN,
+    images: tf.Tensor,
+    weights: dict,
+    statistics: str,
+    method: str = "auto",
+    dropout_rate: float = 0.0,
+) -> Run:
     """Classifies images with given weights.
 
     Args:
@@ -200,14 +290,16 @@ def run(cnn: CNN, images: tf.Tensor, weights: dict, statistics: str, method: str
             also hold "<statistics>_mean" and "<statistics>_variance" unless `statistics` is "query".
         statistics: "support" or "moving": each image alone; "query": statistics over `images`.
         method: see `convolution.episode_conv2d`.
+        dropout_rate: share of the logits layer's inputs that is dropped in training.
     """
-    used = []
+    used, activations = [], [images]
     for layer in cnn.conv_layers:
         of_layer = weights[layer.name]
-        convolved = convolve(layer, images, of_layer, method)
+        convolved = convolve(layer, activations[-1], of_layer, method)
         if statistics == "query":
             used.append(moments(convolved))
         else:
             used.append(Moments(of_layer[f"{statistics}_mean"], of_layer[f"{statistics}_variance"]))
-        images = finish(layer, convolved, used[-1], of_layer)
-    return Run(logits(images, weights["logits"]), tuple(used))
+        activations.append(finish(layer, convolved, used[-1], of_layer))
+    result = logits(cnn.logits, activations[-1], weights["logits"], dropout_rate)
+    return Run(result, tuple(used), tuple(activations[1:]))

@@ -1,12 +1,14 @@
 """Feature extractors that turn images and activations into numbers for sample tokens (section 3.2).
 
-Both take `[episode, sample, height, width, channels]` and give `[episode, sample, feature]`, each
+All take `[episode, sample, height, width, channels]` and give `[episode, sample, feature]`, each
 sample by itself (with batch normalisation: each episode by itself).
 """
 
 from __future__ import annotations
 
 from hypertransformer_tf.backend import keras, tf
+from hypertransformer_tf.errors import UserError
+from hypertransformer_tf.models.dropout import dropout
 from hypertransformer_tf.models.normalization import moments, normalize
 from hypertransformer_tf.models.shapes import axis_length
 
@@ -21,12 +23,23 @@ class ActivationFeatures(keras.layers.Layer):
         input_shape: (height, width, channels) of the activations.
         num_features: channels of each convolution.
         num_layers: 2 for conv layers, 1 for the logits layer (paper, section 4.1).
+        nonlinear: take the means behind a ReLU instead of before it.
+        dropout_rate: share of the features that is dropped in training.
     """
 
     KERNEL_SIZE = 3
 
-    def __init__(self, input_shape, num_features: int, num_layers: int, **kwargs):
+    def __init__(
+        self,
+        input_shape,
+        num_features: int,
+        num_layers: int,
+        nonlinear: bool = False,
+        dropout_rate: float = 0.0,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
+        self.nonlinear, self.dropout_rate = nonlinear, dropout_rate
         height, width, _ = input_shape
         self.convolutions = []
         for index in range(num_layers):
@@ -47,9 +60,60 @@ class ActivationFeatures(keras.layers.Layer):
         means = []
         for convolution in self.convolutions:
             flat = convolution(tf.nn.relu(flat) if means else flat)
-            means.append(tf.reduce_mean(flat, [1, 2]))
+            means.append(tf.reduce_mean(tf.nn.relu(flat) if self.nonlinear else flat, [1, 2]))
         features = means[0] if len(means) == 1 else tf.concat(means, -1)
-        return tf.reshape(features, [episodes, samples, self.size])
+        return dropout(tf.reshape(features, [episodes, samples, self.size]), self.dropout_rate)
+
+
+class Passthrough(keras.layers.Layer):
+    """The activations themselves, flattened, and behind them what an extractor makes of them.
+
+    Args:
+        input_shape: (height, width, channels) of the activations.
+        extractor: ActivationFeatures or None.
+        dropout_rate: share of the activations that is dropped in training.
+    """
+
+    def __init__(
+        self, input_shape, extractor: ActivationFeatures | None, dropout_rate: float = 0.0, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.extractor, self.dropout_rate = extractor, dropout_rate
+        self.copied = input_shape[0] * input_shape[1] * input_shape[2]
+        self.size = self.copied + (extractor.size if extractor else 0)
+
+    def call(self, activations: tf.Tensor) -> tf.Tensor:
+        shape = [axis_length(activations, 0), axis_length(activations, 1), self.copied]
+        features = dropout(tf.reshape(activations, shape), self.dropout_rate)
+        return features if self.extractor is None else tf.concat([features, self.extractor(activations)], -1)
+
+
+LOGITS_FEATURES = ("default", "passthrough", "mix")
+
+
+def make_features(
+    kind: str, input_shape, num_features: int, num_layers: int, nonlinear: bool, dropout_rate: float
+) -> ActivationFeatures | Passthrough | None:
+    """The activation feature extractor of a generator.
+
+    Args:
+        kind: "default": ActivationFeatures; "passthrough": the flattened activations; "mix": both.
+        input_shape, num_features, num_layers, nonlinear, dropout_rate: see ActivationFeatures;
+            `num_features` = 0: none of those.
+
+    Raises:
+        UserError: for an unknown kind.
+    """
+    if kind not in LOGITS_FEATURES:
+        raise UserError(f"unknown logits_features = {kind!r}: use {', '.join(LOGITS_FEATURES)}")
+    extractor = None
+    if num_features and kind != "passthrough":
+        extractor = ActivationFeatures(
+            input_shape, num_features, num_layers, nonlinear, dropout_rate, name="activation_features"
+        )
+    if kind == "default":
+        return extractor
+    return Passthrough(input_shape, extractor, dropout_rate, name="passthrough")
 
 
 class SharedFeatures(keras.layers.Layer):
@@ -62,10 +126,14 @@ class SharedFeatures(keras.layers.Layer):
         num_layers: number of convolutions (4 in the paper).
         batch_norm: normalise after each convolution with the support set's own statistics.
         padding: "same" or "valid".
+        dropout_rate: share of the features that is dropped in training.
     """
 
-    def __init__(self, num_features=32, num_layers=4, batch_norm=False, padding="same", **kwargs):
+    def __init__(
+        self, num_features=32, num_layers=4, batch_norm=False, padding="same", dropout_rate=0.0, **kwargs
+    ):
         super().__init__(**kwargs)
+        self.dropout_rate = dropout_rate
         self.size = num_features
         self.convolutions = [
             keras.layers.Conv2D(
@@ -90,4 +158,5 @@ class SharedFeatures(keras.layers.Layer):
                 batch = normalize(batch, moments(batch, mask), *self.scales[index])
                 flat = tf.reshape(batch, [-1, *flat.shape[1:]])
             flat = tf.nn.relu(flat)
-        return tf.reshape(tf.reduce_mean(flat, [1, 2]), [episodes, samples, self.size])
+        features = tf.reshape(tf.reduce_mean(flat, [1, 2]), [episodes, samples, self.size])
+        return dropout(features, self.dropout_rate)

@@ -15,8 +15,9 @@ from hypertransformer_tf.backend import keras, tf
 from hypertransformer_tf.errors import UserError
 from hypertransformer_tf.models import cnn as cnns
 from hypertransformer_tf.models.allocation import assemble_kernel, slice_shape
+from hypertransformer_tf.models.dropout import check_rate
 from hypertransformer_tf.models.features import SharedFeatures
-from hypertransformer_tf.models.generator import GeneratorSizes, WeightGenerator
+from hypertransformer_tf.models.generator import GeneratorOptions, WeightGenerator
 from hypertransformer_tf.models.initialization import check_initialization, imprint
 from hypertransformer_tf.models.normalization import Moments, check_statistics, moments
 
@@ -28,10 +29,23 @@ class Outputs(NamedTuple):
         logits: float32 [episode, query, way].
         batch_statistics: for each conv layer Moments (mean, mean of squares), each [channels],
             averaged over the episodes; to be folded into the moving averages.
+        slices: {layer name: float [episode, slice, value]}, what the generators wrote.
+        head_logits: for each warm-up head float [episode, query, way]; empty unless asked for.
     """
 
     logits: tf.Tensor
     batch_statistics: tuple[Moments, ...]
+    slices: dict[str, tf.Tensor]
+    head_logits: tuple[tf.Tensor, ...]
+
+
+class _SupportPass(NamedTuple):
+    """Weights and weight slices by layer, activations of the support set, its image embeddings."""
+
+    weights: dict[str, dict[str, tf.Tensor]]
+    slices: dict[str, tf.Tensor]
+    activations: tuple[tf.Tensor, ...]
+    shared: tf.Tensor | None
 
 
 @gin.configurable
@@ -47,10 +61,21 @@ class HyperTransformer(keras.layers.Layer):
             last |n|; 0: all are generated. The logits layer is always generated.
         allocation: "output" or "spatial" weight slices of conv layers.
         block_order: "conv-act-pool-bn" (reference code) or "conv-bn-act-pool" (paper's text).
-        embedding_dim, transformer_layers, heads, key_query, value, inner: see GeneratorSizes.
-        activation_features: channels of the activation feature extractors; None = `channels`.
+        cnn_activation: nonlinearity of the CNN: "relu" or "lrelu" (slope 0.01).
+        cnn_dropout: share of the logits layer's inputs that is dropped in training.
+        embedding_dim, transformer_layers, heads, key_query, value, inner, generator (its `kind`),
+            use_decoder, skip_last_nonlinearity, attention, transformer_activation, transformer_dropout,
+            nonlinear_features, activation_feature_dropout: see GeneratorOptions.
+        activation_features: channels of the activation feature extractors; None = `channels`, 0 = none.
+        logits_features: "default", "passthrough" or "mix", see `features.make_features`.
         shared_features: size of the image embedding; 0 = none.
-        shared_layers, shared_batch_norm, shared_padding: see SharedFeatures.
+        shared_layers, shared_batch_norm, shared_padding, shared_feature_dropout: see SharedFeatures.
+        generate_bias: biases of generated conv layers are generated, too.
+        generate_bn: so are BN scales and shifts (section 4.1: of little difference).
+        add_learned_weights: generated kernels are added to learned ones.
+        separate_support_bn: the support pass has BN scales and shifts of its own.
+        warmup_heads: each conv layer but the last has a generated logits layer of its own, for the
+            beginning of the training (see `training.warmup`).
         initialization: "imprinting" or "random", see `initialization`.
         moving_momentum: share of the old value in a step of the moving BN averages.
         conv_method: how generated convolutions run, see `convolution`.
@@ -80,11 +105,29 @@ class HyperTransformer(keras.layers.Layer):
         shared_batch_norm: bool = False,
         shared_padding: str = "same",
         initialization: str = "imprinting",
+        cnn_activation: str = "relu",
+        cnn_dropout: float = 0.0,
+        generator: str = "joint",
+        use_decoder: bool = False,
+        skip_last_nonlinearity: bool = False,
+        attention: str = "softmax",
+        transformer_activation: str = "relu",
+        transformer_dropout: float = 0.0,
+        nonlinear_features: bool = False,
+        activation_feature_dropout: float = 0.0,
+        shared_feature_dropout: float = 0.0,
+        logits_features: str = "default",
+        generate_bias: bool = False,
+        generate_bn: bool = False,
+        add_learned_weights: bool = False,
+        separate_support_bn: bool = False,
+        warmup_heads: bool = False,
         moving_momentum: float = 0.99,
         conv_method: str = "auto",
         **kwargs,
     ):
         super().__init__(**kwargs)
+        features = channels if activation_features is None else activation_features
         self._config = {
             "way": way,
             "image_shape": list(image_shape),
@@ -99,12 +142,29 @@ class HyperTransformer(keras.layers.Layer):
             "key_query": key_query,
             "value": value,
             "inner": inner,
-            "activation_features": activation_features or channels,
+            "activation_features": features,
             "shared_features": shared_features,
             "shared_layers": shared_layers,
             "shared_batch_norm": shared_batch_norm,
             "shared_padding": shared_padding,
             "initialization": check_initialization(initialization),
+            "cnn_activation": cnn_activation,
+            "cnn_dropout": check_rate("cnn_dropout", cnn_dropout),
+            "generator": generator,
+            "use_decoder": use_decoder,
+            "skip_last_nonlinearity": skip_last_nonlinearity,
+            "attention": attention,
+            "transformer_activation": transformer_activation,
+            "transformer_dropout": transformer_dropout,
+            "nonlinear_features": nonlinear_features,
+            "activation_feature_dropout": activation_feature_dropout,
+            "shared_feature_dropout": check_rate("shared_feature_dropout", shared_feature_dropout),
+            "logits_features": logits_features,
+            "generate_bias": generate_bias,
+            "generate_bn": generate_bn,
+            "add_learned_weights": add_learned_weights,
+            "separate_support_bn": separate_support_bn,
+            "warmup_heads": warmup_heads,
         }
         if way < 2:
             raise UserError(f"HyperTransformer.way = {way}: an episode needs at least 2 classes")
@@ -112,47 +172,115 @@ class HyperTransformer(keras.layers.Layer):
             raise UserError(f"HyperTransformer.channels = {channels}: must be at least 1")
         self.way, self.image_shape = way, tuple(image_shape)
         self.moving_momentum, self.conv_method = moving_momentum, conv_method
-        self.cnn = cnns.make_cnn(architecture, image_shape, channels, way, block_order)
+        self.cnn = cnns.make_cnn(architecture, image_shape, channels, way, block_order, cnn_activation)
         self.learned = _learned_layers(len(self.cnn.conv_layers), num_learned_layers)
-        sizes = GeneratorSizes(embedding_dim, transformer_layers, heads, key_query, value, inner)
-        features = activation_features or channels
-
+        self._check_combinations()
+        options = GeneratorOptions(
+            embedding_dim,
+            transformer_layers,
+            heads,
+            key_query,
+            value,
+            inner,
+            generator,
+            use_decoder,
+            skip_last_nonlinearity,
+            attention,
+            transformer_activation,
+            features,
+            nonlinear_features,
+            transformer_dropout,
+            activation_feature_dropout,
+        )
         self.shared = None
         if shared_features:
             self.shared = SharedFeatures(
-                shared_features, shared_layers, shared_batch_norm, shared_padding, name="shared_features"
+                shared_features,
+                shared_layers,
+                shared_batch_norm,
+                shared_padding,
+                shared_feature_dropout,
+                name="shared_features",
             )
 
-        def generator(layer, shape, feature_layers):
+        def logits_generator(layer):
             return WeightGenerator(
-                layer.input_shape,
+                layer.reduced_shape,
                 way,
-                *shape,
-                features,
-                feature_layers,
+                way,
+                layer.features + 1,
+                1,
                 shared_features,
-                sizes,
+                options,
+                logits_features,
                 name=f"generator_{layer.name}",
             )
 
         self.allocation = allocation
+        self._extras = [name for name in ("bias", "gamma", "beta") if self._is_generated(name)]
         self.generators = []
         self.layer_variables = []
         for layer, learned in zip(self.cnn.conv_layers, self.learned):
-            shape = slice_shape(allocation, layer.kernel_size, layer.input_shape[2], layer.channels)
-            self.generators.append(None if learned else generator(layer, shape, 2))
+            extras = len(self._extras)
+            shape = slice_shape(allocation, layer.kernel_size, layer.input_shape[2], layer.channels, extras)
+            conv_generator = None
+            if not learned:
+                conv_generator = WeightGenerator(
+                    layer.input_shape,
+                    way,
+                    *shape,
+                    2,
+                    shared_features,
+                    options,
+                    name=f"generator_{layer.name}",
+                )
+            self.generators.append(conv_generator)
             self.layer_variables.append(self._add_layer_variables(layer, learned))
-        logits = self.cnn.logits
-        self.generators.append(generator(logits, (way, logits.features + 1), 1))
+        self.generators.append(logits_generator(self.cnn.logits))
+        self.head_layers, self.heads = (), []
+        if warmup_heads:
+            self.head_layers = tuple(
+                cnns.LogitsLayer(f"head_{index + 1}", layer.output_shape, way, spatial_mean=True)
+                for index, layer in enumerate(self.cnn.conv_layers[:-1])
+            )
+            self.heads = [logits_generator(layer) for layer in self.head_layers]
+
+    def _check_combinations(self) -> None:
+        """Raises UserError for options that make no sense together."""
+        options = self._config
+        for name in ("generate_bias", "generate_bn", "add_learned_weights"):
+            if options[name] and all(self.learned):
+                raise UserError(f"{name} = True, but no conv layer is generated: lower num_learned_layers")
+        if options["generate_bn"] and options["separate_support_bn"]:
+            raise UserError("separate_support_bn = True with generate_bn = True: generated ones are shared")
+        if options["warmup_heads"] and len(self.cnn.conv_layers) < 2:
+            raise UserError("warmup_heads = True needs a CNN with at least two conv layers")
+        if options["initialization"] == "imprinting" and (
+            options["use_decoder"] or options["generator"] == "separate"
+        ):
+            raise UserError(
+                "initialization = 'imprinting' is for generators without a decoder: "
+                "set HyperTransformer.initialization = 'random'"
+            )
+
+    def _is_generated(self, name: str) -> bool:
+        return self._config["generate_bias" if name == "bias" else "generate_bn"]
 
     def _add_layer_variables(self, layer, learned: bool) -> dict[str, tf.Variable]:
         """Weights of a conv layer that are not generated, and its moving averages."""
         starts = {"bias": "zeros", "gamma": "ones", "beta": "zeros"}
-        if learned:
+        if not learned:
+            starts = {name: start for name, start in starts.items() if name not in self._extras}
+        if learned or self._config["add_learned_weights"]:
             starts["kernel"] = "glorot_uniform"
+        if self._config["separate_support_bn"]:
+            starts.update(support_gamma="ones", support_beta="zeros")
+        shapes = layer.weight_shapes
         variables = {
             name: self.add_weight(
-                name=f"{layer.name}_{name}", shape=layer.weight_shapes[name], initializer=start
+                name=f"{layer.name}_{name}",
+                shape=shapes[name.removeprefix("support_")],
+                initializer=start,
             )
             for name, start in starts.items()
         }
@@ -169,9 +297,11 @@ class HyperTransformer(keras.layers.Layer):
     def build_variables(self) -> None:
         """Creates every variable and applies the initialization; call once, before any tf.function."""
         image = tf.zeros([1, 2, *self.image_shape])
-        self(image, tf.zeros([1, 2], tf.int32), None, image)
+        self(image, tf.zeros([1, 2], tf.int32), None, image, with_heads=True)
         if self._config["initialization"] == "imprinting":
             imprint(self.generators)
+            for head in self.heads:
+                imprint([head])
 
     def call(
         self,
@@ -180,6 +310,7 @@ class HyperTransformer(keras.layers.Layer):
         support_mask: tf.Tensor | None,
         query_images: tf.Tensor,
         statistics: str = "support",
+        with_heads: bool = False,
     ) -> Outputs:
         """Generates CNNs from support sets and classifies query images with them.
 
@@ -189,17 +320,36 @@ class HyperTransformer(keras.layers.Layer):
             support_mask: float32 [episode, support], 1 = ignore the sample; None = use all.
             query_images: float32 [episode, query, height, width, channels].
             statistics: source of the query images' batch statistics: "support", "query" or "moving".
+            with_heads: also compute the logits of the warm-up heads.
 
         Returns:
             Outputs. Support activations are always normalised with the support set's statistics.
         """
-        weights = self.generate(support_images, support_labels, support_mask)
-        run = cnns.run(self.cnn, query_images, weights, check_statistics(statistics), self.conv_method)
+        support = self._read_support(support_images, support_labels, support_mask)
+        weights = support.weights
+        run = cnns.run(
+            self.cnn,
+            query_images,
+            weights,
+            check_statistics(statistics),
+            self.conv_method,
+            self._config["cnn_dropout"],
+        )
         observed = run.statistics
         if statistics == "moving":
             of_layers = [weights[layer.name] for layer in self.cnn.conv_layers]
             observed = [Moments(w["support_mean"], w["support_variance"]) for w in of_layers]
-        return Outputs(run.logits, tuple(_average_over_episodes(each) for each in observed))
+        heads = []
+        for index, layer in enumerate(self.head_layers if with_heads else ()):
+            activations = cnns.logits_input(layer, support.activations[index])
+            slices = self.heads[index](activations, support_labels, support.shared, support_mask)
+            heads.append(cnns.logits(layer, run.activations[index], _logits_weights(slices)))
+        return Outputs(
+            run.logits,
+            tuple(_average_over_episodes(each) for each in observed),
+            support.slices,
+            tuple(heads),
+        )
 
     def generate(
         self,
@@ -217,24 +367,31 @@ class HyperTransformer(keras.layers.Layer):
             "moving_mean", "moving_variance"}, ..., "logits": {"kernel", "bias"}}. Every tensor has a
             leading axis of episodes, or of 1 where it is learned and the same for all episodes.
         """
-        activations = support_images
-        shared = self._image_embeddings(support_images, support_mask)
-        generated = {}
+        return self._read_support(support_images, support_labels, support_mask).weights
+
+    def _read_support(self, images, labels, mask) -> _SupportPass:
+        """Runs the support set through the layers as they are generated, one after the other."""
+        shared = None if self.shared is None else self.shared(images, mask)
+        activations, weights, slices = [images], {}, {}
         for index, layer in enumerate(self.cnn.conv_layers):
-            weights = self._conv_weights(index, activations, support_labels, shared, support_mask)
-            convolved = cnns.convolve(layer, activations, weights, self.conv_method)
-            statistics = moments(convolved, support_mask)
-            activations = cnns.finish(layer, convolved, statistics, weights)
+            if not self.learned[index]:
+                slices[layer.name] = self.generators[index](activations[-1], labels, shared, mask)
+            of_layer = self._conv_weights(index, slices.get(layer.name))
+            convolved = cnns.convolve(layer, activations[-1], of_layer, self.conv_method)
+            statistics = moments(convolved, mask)
+            activations.append(cnns.finish(layer, convolved, statistics, self._support_bn(index, of_layer)))
             moving = self._moving_statistics(index)
-            generated[layer.name] = {
-                **weights,
+            weights[layer.name] = {
+                **of_layer,
                 "support_mean": statistics.mean,
                 "support_variance": statistics.variance,
                 "moving_mean": moving.mean,
                 "moving_variance": moving.variance,
             }
-        generated["logits"] = self._logits_weights(activations, support_labels, shared, support_mask)
-        return generated
+        last = cnns.logits_input(self.cnn.logits, activations[-1])
+        slices["logits"] = self.generators[-1](last, labels, shared, mask)
+        weights["logits"] = _logits_weights(slices["logits"])
+        return _SupportPass(weights, slices, tuple(activations[1:]), shared)
 
     def classify(self, images: tf.Tensor, weights: dict, statistics: str = "support") -> tf.Tensor:
         """Runs generated CNNs.
@@ -268,31 +425,39 @@ class HyperTransformer(keras.layers.Layer):
     def generated(self) -> str:
         """Generated layers: "all", "logits" alone, or logits and the "first:n" or "last:n" conv layers."""
         count = self._config["num_learned_layers"]
-        if count == 0:
-            return "all"
         if all(self.learned):
             return "logits"
+        if count == 0:
+            return "all"
         total = len(self.learned)
         return f"last:{total - count}" if count > 0 else f"first:{total + count}"
 
-    def _image_embeddings(self, images, mask):
-        return None if self.shared is None else self.shared(images, mask)
-
-    def _conv_weights(self, index, activations, labels, shared, mask) -> dict[str, tf.Tensor]:
+    def _conv_weights(self, index, slices) -> dict[str, tf.Tensor]:
+        """kernel, bias, gamma and beta of a conv layer from what is learned and what is generated."""
         layer, variables = self.cnn.conv_layers[index], self.layer_variables[index]
-        weights = {name: variables[name][None] for name in ("bias", "gamma", "beta")}
-        if self.learned[index]:
-            weights["kernel"] = variables["kernel"][None]
-        else:
-            slices = self.generators[index](activations, labels, shared, mask)
-            weights["kernel"] = assemble_kernel(
-                slices, self.allocation, layer.kernel_size, layer.input_shape[2], layer.channels
-            )
+        names = ("kernel", "bias", "gamma", "beta")
+        weights = {name: variables[name][None] for name in names if name in variables}
+        if slices is None:
+            return weights
+        kernel_size = slices.shape[2] - len(self._extras)
+        kernel = assemble_kernel(
+            slices[:, :, :kernel_size],
+            self.allocation,
+            layer.kernel_size,
+            layer.input_shape[2],
+            layer.channels,
+        )
+        weights["kernel"] = kernel + weights["kernel"] if "kernel" in weights else kernel
+        for offset, name in enumerate(self._extras):
+            weights[name] = slices[:, :, kernel_size + offset]
         return weights
 
-    def _logits_weights(self, activations, labels, shared, mask) -> dict[str, tf.Tensor]:
-        slices = self.generators[-1](activations, labels, shared, mask)
-        return {"kernel": tf.transpose(slices[:, :, :-1], [0, 2, 1]), "bias": slices[:, :, -1]}
+    def _support_bn(self, index, weights: dict) -> dict:
+        """Scale and shift of the support pass."""
+        if not self._config["separate_support_bn"]:
+            return weights
+        variables = self.layer_variables[index]
+        return {name: variables[f"support_{name}"][None] for name in ("gamma", "beta")}
 
     def _moving_statistics(self, index) -> Moments:
         variables = self.layer_variables[index]
@@ -304,6 +469,11 @@ def _learned_layers(total: int, count: int) -> list[bool]:
     if abs(count) > total:
         raise UserError(f"num_learned_layers = {count}: use -{total}..{total}, the conv layers")
     return [i < count if count >= 0 else i >= total + count for i in range(total)]
+
+
+def _logits_weights(slices: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Kernel and bias of a logits layer from its slices [episode, way, features + 1]."""
+    return {"kernel": tf.transpose(slices[:, :, :-1], [0, 2, 1]), "bias": slices[:, :, -1]}
 
 
 def _average_over_episodes(statistics: Moments) -> Moments:

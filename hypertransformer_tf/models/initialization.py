@@ -20,6 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from hypertransformer_tf.errors import UserError
+from hypertransformer_tf.models.features import ActivationFeatures
 from hypertransformer_tf.models.generator import WeightGenerator
 
 INITIALIZATIONS = ("imprinting", "random")
@@ -76,6 +77,8 @@ def _read_class_means(generator: WeightGenerator) -> None:
     last = layers[-1].attention_norm if layers[-1].inner is None else layers[-1].outer_norm
     last.gamma.assign(last.gamma * LOGITS_GAIN)
 
+    if not isinstance(generator.features, ActivationFeatures):
+        return  # the features begin with the activations themselves, or there are none
     kernel = generator.features.convolutions[0].kernel
     identity = np.zeros(kernel.shape)
     height, width, n_in, n_out = kernel.shape

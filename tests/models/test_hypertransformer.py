@@ -229,7 +229,7 @@ def test_token_sizes_of_the_omniglot_model():
         ({"initialization": "zeros"}, "'zeros'.*imprinting"),
         ({"heads": 0}, "heads = 0"),
         ({"key_query": 0.0}, "key_query = 0"),
-        ({"image_shape": (12, 12, 1)}, "16x16"),
+        ({"image_shape": (12, 12, 1)}, "12x12 are too small for conv layer 4"),
     ],
 )
 def test_impossible_options_are_refused_in_one_line(options, message):

@@ -1,10 +1,21 @@
 """Attention and encoder against a slow plain version, masks, and sizes."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from hypertransformer_tf.backend import keras
-from hypertransformer_tf.models.transformer import Attention, Encoder, EncoderLayer, LayerNorm, absolute_size
+from hypertransformer_tf.models.transformer import (
+    Attention,
+    Encoder,
+    EncoderLayer,
+    LayerNorm,
+    LayerSizes,
+    absolute_size,
+)
+
+SIZES = LayerSizes(heads=2, key_query_size=8, value_size=8, inner_size=16, token_size=12)
 
 
 @pytest.fixture
@@ -32,7 +43,7 @@ def test_attention_equals_loops(tokens):
 
 
 def test_post_norm_encoder_layer(tokens):
-    layer = EncoderLayer(heads=2, key_query_size=8, value_size=8, inner_size=16, token_size=12)
+    layer = EncoderLayer(SIZES)
     result = layer(tokens)
     attended = layer.attention_norm(tokens + layer.attention(tokens, tokens))
     hidden = np.maximum(attended @ layer.inner.kernel.numpy() + layer.inner.bias.numpy(), 0.0)
@@ -41,7 +52,7 @@ def test_post_norm_encoder_layer(tokens):
 
 
 def test_inner_size_0_leaves_the_feed_forward_block_out(tokens):
-    layer = EncoderLayer(heads=2, key_query_size=8, value_size=8, inner_size=0, token_size=12)
+    layer = EncoderLayer(dataclasses.replace(SIZES, inner_size=0))
     np.testing.assert_allclose(
         layer(tokens), layer.attention_norm(tokens + layer.attention(tokens, tokens)), atol=1e-6
     )
@@ -53,13 +64,13 @@ def test_layer_norm_equals_keras(tokens):
 
 
 def test_reading_fewer_outputs_gives_the_first_of_all(tokens):
-    encoder = Encoder(3, heads=2, key_query_size=8, value_size=8, inner_size=16, token_size=12)
+    encoder = Encoder(3, SIZES)
     some, every = encoder(tokens, None, 3), encoder(tokens, None, 7)
     np.testing.assert_allclose(some, every[:, :3], atol=1e-6)
 
 
 def test_a_masked_token_changes_nothing_in_the_others(tokens):
-    encoder = Encoder(2, heads=2, key_query_size=8, value_size=8, inner_size=16, token_size=12)
+    encoder = Encoder(2, SIZES)
     mask = np.zeros([2, 7], np.float32)
     mask[:, 6] = 1.0
     before = encoder(tokens, mask, 6).numpy()
