@@ -16,6 +16,7 @@ class ClassImages:
 
     Attributes:
         images: uint8 [image, height, width, channels], in memory or memory-mapped; subsets share it.
+            Embeddings are float32 [image, 1, 1, size].
         offsets: int64 [class], first image of each class.
         counts: int64 [class], images of each class.
         names: a name for each class.
@@ -32,7 +33,7 @@ class ClassImages:
     def from_class_arrays(
         cls, arrays: Sequence[np.ndarray], names: Sequence[str], source: str
     ) -> ClassImages:
-        """Joins one uint8 array [image, height, width, channels] per class.
+        """Joins one array [image, height, width, channels] per class, uint8 or (embeddings) float32.
 
         Raises:
             UserError: when there is no class or images differ in shape.
@@ -43,7 +44,9 @@ class ClassImages:
         if len(shapes) > 1:
             raise UserError(f"{source} holds images of different shapes: {shapes[0]} and {shapes[1]}")
         counts = np.array([len(array) for array in arrays], np.int64)
-        images = np.concatenate(arrays).astype(np.uint8, copy=False)
+        images = np.concatenate(arrays)
+        if images.dtype != np.float32:
+            images = images.astype(np.uint8, copy=False)
         return cls(images, np.cumsum(counts) - counts, counts, tuple(names), source)
 
     @property

@@ -52,6 +52,9 @@ class EpisodeSampler:
         rotate: rotate every class of an episode by a random multiple of 90 degrees, support and query
             alike (training on Omniglot, appendix C).
 
+    Attributes:
+        seed: of this stream; with an index, all that the random numbers of an episode depend on.
+
     Raises:
         UserError: when there are too few classes, or too few images in a class.
     """
@@ -90,7 +93,7 @@ class EpisodeSampler:
                 f"rotation by 90 degrees needs square images, {images.source} has {height}x{width}"
             )
         self.rotate = rotate
-        self._seed = (seed * len(STREAMS) + STREAMS[stream]) % 2**31
+        self.seed = (seed * len(STREAMS) + STREAMS[stream]) % 2**31
         self._largest = int(images.counts.max())
         self._images = tf.constant(images.images)
         self._offsets = tf.constant(images.offsets, tf.int32)
@@ -172,13 +175,15 @@ class EpisodeSampler:
         images = tf.gather(self._images, rows)
         if self.rotate:
             images = rotate_by_90(images, tf.gather(turns, slots, batch_dims=1))
+        if images.dtype == tf.float32:  # embeddings
+            return images
         return tf.cast(images, tf.float32) / 128.0 - 1.0
 
     def _random(self, indices: tf.Tensor, purpose: int, count: int) -> tf.Tensor:
         """Uniform numbers in 0..1, [episode, count], of (seed, stream, index, purpose) alone."""
         rows = []
         for index in tf.unstack(indices):
-            seed = tf.stack([tf.constant(self._seed + (purpose << 32), tf.int64), tf.cast(index, tf.int64)])
+            seed = tf.stack([tf.constant(self.seed + (purpose << 32), tf.int64), tf.cast(index, tf.int64)])
             rows.append(tf.random.stateless_uniform([count], seed, alg="philox"))
         return tf.stack(rows)
 

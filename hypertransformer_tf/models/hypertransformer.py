@@ -31,12 +31,14 @@ class Outputs(NamedTuple):
             averaged over the episodes; to be folded into the moving averages.
         slices: {layer name: float [episode, slice, value]}, what the generators wrote.
         head_logits: for each warm-up head float [episode, query, way]; empty unless asked for.
+        embeddings: float [episode, support, feature], the shared image embeddings, or None.
     """
 
     logits: tf.Tensor
     batch_statistics: tuple[Moments, ...]
     slices: dict[str, tf.Tensor]
     head_logits: tuple[tf.Tensor, ...]
+    embeddings: tf.Tensor | None
 
 
 class _SupportPass(NamedTuple):
@@ -349,6 +351,7 @@ class HyperTransformer(keras.layers.Layer):
             tuple(_average_over_episodes(each) for each in observed),
             support.slices,
             tuple(heads),
+            support.shared,
         )
 
     def generate(

@@ -20,8 +20,10 @@ from hypertransformer_tf.models.hypertransformer import HyperTransformer
 from hypertransformer_tf.training import checkpoints
 from hypertransformer_tf.training.averaging import WeightAverage
 from hypertransformer_tf.training.log import RunLog
+from hypertransformer_tf.training.masking import SupportMasking
 from hypertransformer_tf.training.optimizers import Optimizer
 from hypertransformer_tf.training.schedules import LearningRate
+from hypertransformer_tf.training.shared_head import SharedHead
 from hypertransformer_tf.training.step import TrainingStep
 
 
@@ -122,16 +124,29 @@ class _Run:
             self.model.build_variables()
             rate = LearningRate()
             self.optimizer = Optimizer(lambda step: rate(step * self.per_step, episodes))
-            self.optimizer.build(self.model.trainable_variables)
+            self.shared_head = SharedHead(self.model, splits.train.num_classes)
             self.average = WeightAverage(self.model.trainable_variables)
-            self.step_function = TrainingStep(self.model, self.optimizer, sampler, self.average)
+            self.step_function = TrainingStep(
+                self.model,
+                self.optimizer,
+                sampler,
+                self.average,
+                SupportMasking(),
+                self.shared_head,
+                episodes,
+            )
+            self.optimizer.build(self.step_function.variables)
         self.per_step = self.step_function.episodes_per_step
         self.total_steps = -(-episodes // self.per_step)
         self.evaluator = TaskEvaluator(self.model, validation, [statistics])
         self.validated_step = -1
         self.clock = tf.Variable([0.0, -1.0], dtype=tf.float64, trainable=False)  # seconds, best accuracy
         state = tf.train.Checkpoint(
-            model=self.model, optimizer=self.optimizer.keras, average=self.average, clock=self.clock
+            model=self.model,
+            shared_head=self.shared_head,
+            optimizer=self.optimizer.keras,
+            average=self.average,
+            clock=self.clock,
         )
         self.checkpoints = checkpoints.Checkpoints(workdir, state, self.fingerprint(), keep)
 

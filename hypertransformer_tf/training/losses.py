@@ -24,3 +24,8 @@ def query_cross_entropy(logits: tf.Tensor, labels: tf.Tensor, label_smoothing: f
         targets = tf.one_hot(labels, way) * (1.0 - label_smoothing) + label_smoothing / way
         losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
     return tf.reduce_mean(losses, -1)
+
+
+def sum_of_squares(slices) -> tf.Tensor:
+    """Sum of squares of generated weights: tensors [episode, slice, value] -> float32 [episode]."""
+    return tf.add_n([tf.reduce_sum(tf.square(tf.cast(each, tf.float32)), [1, 2]) for each in slices])

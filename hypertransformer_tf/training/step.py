@@ -8,12 +8,20 @@ from hypertransformer_tf.backend import tf
 from hypertransformer_tf.data.episodes import EpisodeSampler
 from hypertransformer_tf.errors import UserError
 from hypertransformer_tf.evaluation.accuracy import query_accuracy
+from hypertransformer_tf.models.dropout import dropout_of
 from hypertransformer_tf.models.hypertransformer import HyperTransformer
-from hypertransformer_tf.models.normalization import check_statistics
-from hypertransformer_tf.training.losses import query_cross_entropy
+from hypertransformer_tf.models.normalization import Moments, check_statistics
+from hypertransformer_tf.training.losses import query_cross_entropy, sum_of_squares
+from hypertransformer_tf.training.masking import SupportMasking
+from hypertransformer_tf.training.shared_head import SharedHead
+from hypertransformer_tf.training.warmup import head_weights
+
+_DROPOUT_PURPOSE = 1000 << 32
 
 
-@gin.configurable(denylist=["model", "optimizer", "sampler", "average"])
+@gin.configurable(
+    denylist=["model", "optimizer", "sampler", "average", "masking", "shared_head", "total_episodes"]
+)
 class TrainingStep:
     """Draws episodes, computes the query loss through the generated CNNs and updates the parameters.
 
@@ -28,14 +36,21 @@ class TrainingStep:
             the replicas and returns scalar metrics.
         sampler: the training EpisodeSampler.
         average: has `update(step)`, the running average of the parameters; None = keep none.
+        masking: hides support samples; None = none.
+        shared_head: adds a loss on real classes; None = none.
+        total_episodes: length of the training, for schedules.
         statistics: batch-normalisation statistics of the query images in training.
         episodes_per_step: global batch, in episodes.
         towers: parts that a replica's episodes are split into; the parts are independent in the graph,
             so that several CPU cores have work all the time. The result is the same.
         label_smoothing: see `query_cross_entropy`.
+        warmup_episodes: see `warmup`; needs HyperTransformer.warmup_heads. 0 = no warm-up.
+        l2_generated: weight of the sum of squares of all generated weights (1e-3 for LEO's task, appendix D).
+        weight_variation: weight of the sum of squares of what is generated on top of learned kernels
+            (`HyperTransformer.add_learned_weights`).
 
     Raises:
-        UserError: when the batch can't be divided by replicas and towers.
+        UserError: when the batch can't be divided by replicas and towers, or options lack their other half.
     """
 
     def __init__(
@@ -44,15 +59,35 @@ class TrainingStep:
         optimizer,
         sampler: EpisodeSampler,
         average=None,
+        masking: SupportMasking | None = None,
+        shared_head: SharedHead | None = None,
+        total_episodes: int = 1,
         statistics: str = "support",
         episodes_per_step: int = 16,
         towers: int = 1,
         label_smoothing: float = 0.0,
+        warmup_episodes: int = 0,
+        l2_generated: float = 0.0,
+        weight_variation: float = 0.0,
     ):
         self.model, self.optimizer, self.sampler, self.average = model, optimizer, sampler, average
         self.statistics = check_statistics(statistics)
         self.episodes_per_step, self.towers = episodes_per_step, towers
-        self.label_smoothing = label_smoothing
+        self.label_smoothing, self.warmup_episodes = label_smoothing, warmup_episodes
+        self.l2_generated, self.weight_variation = l2_generated, weight_variation
+        self.masking, self.total_episodes = masking or SupportMasking(), total_episodes
+        self.masking.check(sampler.unlabeled)
+        self.shared_head = shared_head if shared_head is not None and shared_head.weight else None
+        self.variables = list(model.trainable_variables)
+        if self.shared_head:
+            self.variables += self.shared_head.variables_to_train
+        if bool(warmup_episodes) != bool(model.heads):
+            raise UserError(
+                f"TrainingStep.warmup_episodes = {warmup_episodes} with HyperTransformer.warmup_heads = "
+                f"{bool(model.heads)}: set both or none"
+            )
+        if weight_variation and not model.config()["add_learned_weights"]:
+            raise UserError("TrainingStep.weight_variation needs HyperTransformer.add_learned_weights = True")
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         if episodes_per_step < 1 or episodes_per_step % (replicas * towers):
             raise UserError(
@@ -79,7 +114,7 @@ class TrainingStep:
         gradients = [tf.add_n(each) for each in zip(*gradients)]
         if context.num_replicas_in_sync > 1:
             gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-        metrics = self.optimizer.apply(gradients, self.model.trainable_variables, step)
+        metrics = self.optimizer.apply(gradients, self.variables, step)
         self.model.update_moving_averages(tf.nest.map_structure(lambda *x: tf.add_n(x) / len(x), *statistics))
         if self.average is not None:
             self.average.update(step)
@@ -88,16 +123,55 @@ class TrainingStep:
     def _tower(self, indices: tf.Tensor):
         """Loss, accuracy (each a share of the global mean), gradients and BN statistics of a part."""
         episodes = self.sampler(indices)
-        with tf.GradientTape() as tape:
-            outputs = self.model(
-                episodes.support_images,
-                episodes.support_labels,
-                episodes.support_mask,
-                episodes.query_images,
-                statistics=self.statistics,
+        seeds = tf.stack([tf.fill(tf.shape(indices), tf.constant(self.sampler.seed, tf.int64)), indices], 1)
+        share = 1.0 / self.episodes_per_step
+        seen = tf.cast(indices[0], tf.float32)
+        mask = self.masking(seeds, episodes.support_labels, self.model.way, seen / self.total_episodes)
+        with tf.GradientTape() as tape, dropout_of(seeds + tf.constant([_DROPOUT_PURPOSE, 0], tf.int64)):
+            if self.shared_head and self.shared_head.alone:
+                embeddings = self.model.shared(episodes.support_images, mask)
+                losses = self._shared_head_loss(embeddings, episodes)
+                outputs = None
+            else:
+                outputs = self.model(
+                    episodes.support_images,
+                    episodes.support_labels,
+                    mask,
+                    episodes.query_images,
+                    statistics=self.statistics,
+                    with_heads=bool(self.warmup_episodes),
+                )
+                losses = self._losses(outputs, episodes, indices[0])
+            loss = tf.reduce_sum(losses) * share
+        zero = tf.UnconnectedGradients.ZERO
+        gradients = tape.gradient(loss, self.variables, unconnected_gradients=zero)
+        if outputs is None:
+            statistics = tuple(
+                Moments(v["moving_mean"] + 0.0, v["moving_square"] + 0.0) for v in self.model.layer_variables
             )
-            losses = query_cross_entropy(outputs.logits, episodes.query_labels, self.label_smoothing)
-            loss = tf.reduce_sum(losses) / self.episodes_per_step
-        gradients = tape.gradient(loss, self.model.trainable_variables)
-        accuracy = tf.reduce_sum(query_accuracy(outputs.logits, episodes.query_labels))
-        return loss, accuracy / self.episodes_per_step, gradients, outputs.batch_statistics
+            return loss, tf.constant(0.0), gradients, statistics
+        accuracy = tf.reduce_sum(query_accuracy(outputs.logits, episodes.query_labels)) * share
+        return loss, accuracy, gradients, outputs.batch_statistics
+
+    def _losses(self, outputs, episodes, first: tf.Tensor) -> tf.Tensor:
+        """Loss of each episode, with everything that is added to the cross entropy."""
+        of_heads = [
+            query_cross_entropy(logits, episodes.query_labels, self.label_smoothing)
+            for logits in (*outputs.head_logits, outputs.logits)
+        ]
+        losses = of_heads[-1]
+        if self.warmup_episodes:
+            weights = head_weights(len(self.model.heads), first, self.warmup_episodes)
+            losses = tf.tensordot(weights, tf.stack(of_heads), 1)
+        if self.l2_generated:
+            losses += self.l2_generated * sum_of_squares(outputs.slices.values())
+        if self.weight_variation:
+            conv_slices = [slices for name, slices in outputs.slices.items() if name != "logits"]
+            losses += self.weight_variation * sum_of_squares(conv_slices)
+        if self.shared_head:
+            losses += self._shared_head_loss(outputs.embeddings, episodes)
+        return losses
+
+    def _shared_head_loss(self, embeddings, episodes) -> tf.Tensor:
+        losses = self.shared_head.loss(embeddings, episodes.support_labels, episodes.class_ids)
+        return self.shared_head.weight * losses
