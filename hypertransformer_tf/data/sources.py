@@ -10,6 +10,7 @@ import gin
 from hypertransformer_tf.data import splits as class_splits
 from hypertransformer_tf.data.array_file import load_array
 from hypertransformer_tf.data.class_images import ClassImages
+from hypertransformer_tf.data.embeddings import load_embeddings
 from hypertransformer_tf.data.glyphs import load_glyphs
 from hypertransformer_tf.data.image_folder import load_image_folder
 from hypertransformer_tf.data.omniglot import find_omniglot, load_omniglot
@@ -19,7 +20,7 @@ from hypertransformer_tf.errors import UserError
 
 DATA_VARIABLE = "HYPERTRANSFORMER_DATA"
 TFDS_DEFAULT = "~/tensorflow_datasets"
-NAMES = ("omniglot", "omniglot_tfds", "npy", "folder", "glyphs")
+NAMES = ("omniglot", "omniglot_tfds", "npy", "embeddings", "folder", "glyphs")
 
 
 @gin.configurable(denylist=["data_dir"])
@@ -45,7 +46,8 @@ def load_splits(
         data_dir: where the data is; None = $HYPERTRANSFORMER_DATA, else TFDS's default folder.
         name: "omniglot": the official zips or their unpacked folders, in `data_dir` or `data_dir`/omniglot;
             "omniglot_tfds": a prepared TFDS folder, `data_dir` or `data_dir`/tfds; "npy": `data_dir` is an
-            .npy file [classes, images, height, width, channels]; "folder": `data_dir` holds a folder of
+            .npy file [classes, images, height, width, channels]; "embeddings": it is an .npz file with an
+            array [images, size] for each class; "folder": `data_dir` holds a folder of
             images for each class; "glyphs": drawn from fonts, needs no data, split by script.
         split: "reference": seeded permutation and ranges; "names": train.txt, val.txt and test.txt with
             class names in `split_dir`; "vinyals": the same with names like "Hebrew/character01/rot090".
@@ -107,6 +109,8 @@ def load_splits(
 def _load_images(name: str, base: Path, image_size: int, resampling: str, download: bool) -> ClassImages:
     if name == "npy":
         return load_array(base)
+    if name == "embeddings":
+        return load_embeddings(base)
     if name == "omniglot":
         folder = find_omniglot(base)
         if folder is not None:
