@@ -1,6 +1,6 @@
 """Given embeddings instead of images: an .npz file with one array [images, size] for each class.
 
-For generated fully-connected layers on the features of a large network (appendix D, comparison with LEO), with
+For fully-connected layers generated on the features of a large network (appendix D, LEO), with
 `HyperTransformer.architecture = "logits-only"`.
 """
 
