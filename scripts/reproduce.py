@@ -138,7 +138,7 @@ def render(records: dict[str, dict]) -> str:
 def check() -> None:
     """Evaluates shipped checkpoints as their records say; fails when an accuracy is another one."""
     for name, record in read_records(Path(FLAGS.results)).items():
-        place = CHECKPOINTS / record["checkpoint"]
+        place = CHECKPOINTS / Path(record["checkpoint"]).name
         if not place.is_dir():
             continue
         folder = Path(FLAGS.runs) / "check"

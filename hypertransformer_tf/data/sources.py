@@ -48,7 +48,8 @@ def load_splits(
             "omniglot_tfds": a prepared TFDS folder, `data_dir` or `data_dir`/tfds; "npy": `data_dir` is an
             .npy file [classes, images, height, width, channels]; "embeddings": it is an .npz file with an
             array [images, size] for each class; "folder": `data_dir` holds a folder of
-            images for each class; "glyphs": drawn from fonts, needs no data, split by script.
+            images for each class; "glyphs": drawn from fonts, needs no data, split by script;
+            "omniglot+glyphs": Omniglot, with the training classes of glyphs as further training classes.
         split: "reference": seeded permutation and ranges; "names": train.txt, val.txt and test.txt with
             class names in `split_dir`; "vinyals": the same with names like "Hebrew/character01/rot090".
         train, val, test: ranges of class numbers, with or without a name before: "0-9,20" or
@@ -68,6 +69,28 @@ def load_splits(
     Raises:
         UserError: for unknown names, data that is nowhere, or an impossible split.
     """
+    if "+" in name:
+        first, *others = name.split("+")
+        splits = [
+            load_splits(
+                data_dir,
+                first,
+                split,
+                train,
+                val,
+                test,
+                shuffle_seed,
+                split_dir,
+                rotated_classes,
+                image_size,
+                resampling,
+                channels,
+                images_per_class,
+                download,
+            )
+        ]
+        splits += [load_splits(data_dir, other, images_per_class=images_per_class) for other in others]
+        return class_splits.join_training(name, splits)
     if name not in NAMES:
         raise UserError(f"unknown data set load_splits.name = {name!r}: use {', '.join(NAMES)}")
     if name == "glyphs":

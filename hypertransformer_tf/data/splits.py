@@ -141,6 +141,23 @@ def read_names(folder: Path) -> dict[str, list[str]]:
     return lists
 
 
+def join_training(name: str, splits: list[Splits]) -> Splits:
+    """The first data set with the training classes of the others as further training classes.
+
+    Args:
+        name: of the result.
+        splits: of the data sets; validation and test classes are those of the first.
+
+    Raises:
+        UserError: when images differ in shape.
+    """
+    parts = [each.train for each in splits]
+    arrays = [part.class_array(index) for part in parts for index in range(part.num_classes)]
+    names = [class_name for part in parts for class_name in part.names]
+    train = ClassImages.from_class_arrays(arrays, names, " + ".join(part.source for part in parts))
+    return Splits(name, train, splits[0].val, splits[0].test)
+
+
 def add_rotations(images: ClassImages) -> ClassImages:
     """Four classes for each one: turned by 0, 90, 180 and 270 degrees, named ".../rot000" to ".../rot270".
 

@@ -51,3 +51,16 @@ def test_data_that_is_nowhere_comes_with_the_ways_to_get_it(tmp_path, monkeypatc
 def test_unknown_names_are_refused(tiny_data, options, message):
     with pytest.raises(UserError, match=message):
         load_splits(str(tiny_data), **{"name": "npy", **options})
+
+
+def test_glyphs_as_further_training_classes(data_dir):
+    joined, omniglot, glyphs = (
+        load_splits(str(data_dir), name) for name in ("omniglot+glyphs", "omniglot", "glyphs")
+    )
+    assert joined.name == "omniglot+glyphs"
+    assert joined.train.names == omniglot.train.names + glyphs.train.names
+    assert joined.val.names == omniglot.val.names and joined.test.names == omniglot.test.names
+    for index in (0, 1149, 1150, 1150 + 1115):
+        ours = joined.train.class_array(index)
+        other = omniglot.train if index < 1150 else glyphs.train
+        assert (ours == other.class_array(index if index < 1150 else index - 1150)).all()
