@@ -95,8 +95,9 @@ class EpisodeSampler:
             raise UserError(
                 f"rotation by 90 degrees needs square images, {images.source} has {height}x{width}"
             )
-        self.augmentation = augmentation or Augmentation()
-        self.augmentation.check(images.image_shape, images.source)
+        if augmentation is not None:
+            augmentation.check(images.image_shape, images.source)
+        self.augmentation = augmentation  # no default made here: gin would give it the training's options
         self.rotate = rotate
         self._seed = (seed * len(STREAMS) + STREAMS[stream]) % 2**31
         self._largest = int(images.counts.max())
@@ -188,7 +189,8 @@ class EpisodeSampler:
         def random(purpose, count):
             return self._random(indices, _AUGMENTATION + purpose, count)
 
-        images = self.augmentation(images, slots, self.way, part, random)
+        if self.augmentation is not None:
+            images = self.augmentation(images, slots, self.way, part, random)
         return tf.cast(images, tf.float32) / 128.0 - 1.0
 
     def _random(self, indices: tf.Tensor, purpose: int, count: int) -> tf.Tensor:
