@@ -7,6 +7,7 @@ Measures the model of gin/omniglot_fast.gin. Every figure is the median of sever
 call left out; with --against the two sides take turns in one process.
 """
 
+import dataclasses
 import json
 import sys
 import time
@@ -20,6 +21,7 @@ sys.path.insert(0, str(ROOT))
 
 from hypertransformer_tf import configuration  # noqa: E402
 from hypertransformer_tf.backend import tf  # noqa: E402
+from hypertransformer_tf.data.augmentation import Augmentation  # noqa: E402
 from hypertransformer_tf.data.episodes import EpisodeSampler  # noqa: E402
 from hypertransformer_tf.data.sources import load_splits  # noqa: E402
 from hypertransformer_tf.errors import run_program  # noqa: E402
@@ -51,10 +53,18 @@ def training(task, splits, batch: int, towers: int):
     return _warm(tf.function(step))
 
 
-def sampling(task, splits, batch: int):
+def sampling(task, splits, batch: int, augmentation=None):
     """A function that draws a batch of episodes, traced and warm."""
-    sampler = EpisodeSampler(splits.train, task.way, task.shot, task.query, rotate=task.rotate)
+    sampler = EpisodeSampler(
+        splits.train, task.way, task.shot, task.query, rotate=task.rotate, augmentation=augmentation
+    )
     return _warm(tf.function(lambda i: sampler(i * batch + tf.range(batch, dtype=tf.int64)).query_images))
+
+
+def all_of_drawings() -> Augmentation:
+    """Every augmentation for drawings, each half of the time."""
+    fields = dataclasses.fields(Augmentation)
+    return Augmentation(**{f.name: 0.5 for f in fields if f.name.endswith("_probability")})
 
 
 def _warm(function):
@@ -89,6 +99,8 @@ def main(_):
     if FLAGS.against:
         sides["training, plain"], episodes["training, plain"] = training(task, splits, 1, 1), 1
     sides["sampling, 16 at a time"], episodes["sampling, 16 at a time"] = sampling(task, splits, 16), 16
+    name = "sampling, 16 at a time, all augmentations of drawings"
+    sides[name], episodes[name] = sampling(task, splits, 16, all_of_drawings()), 16
     rates = measure(sides)
     medians = {name: float(np.median(values)) * episodes[name] for name, values in rates.items()}
     rows = [

@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hypertransformer_tf.backend import tf
-from hypertransformer_tf.data.augmentation import rotate_by_90
+from hypertransformer_tf.data.augmentation import Augmentation, rotate_by_90
 from hypertransformer_tf.data.class_images import ClassImages
 from hypertransformer_tf.errors import UserError
 
 # Streams keep the episodes of different purposes apart under one seed.
 STREAMS = {"train": 0, "val": 1, "test": 2}
+# Purposes of random numbers: 0 = the task, 1 + b = query batch b, from here on = augmentation.
+_AUGMENTATION = 2**30
 
 
 class Episodes(NamedTuple):
@@ -51,12 +53,15 @@ class EpisodeSampler:
         stream: "train", "val" or "test".
         rotate: rotate every class of an episode by a random multiple of 90 degrees, support and query
             alike (training on Omniglot, appendix C).
+        augmentation: random changes of the images, after `rotate`; None = none. Which images an episode
+            consists of does not depend on it.
 
     Attributes:
         seed: of this stream; with an index, all that the random numbers of an episode depend on.
 
     Raises:
-        UserError: when there are too few classes, or too few images in a class.
+        UserError: when there are too few classes, too few images in a class, or for images that can't
+            be augmented as asked.
     """
 
     def __init__(
@@ -69,6 +74,7 @@ class EpisodeSampler:
         seed: int = 0,
         stream: str = "train",
         rotate: bool = False,
+        augmentation: Augmentation | None = None,
     ):
         for name, value, least in _limits(way, shot, query, unlabeled):
             if value < least:
@@ -92,6 +98,9 @@ class EpisodeSampler:
             raise UserError(
                 f"rotation by 90 degrees needs square images, {images.source} has {height}x{width}"
             )
+        if augmentation is not None:
+            augmentation.check(images.image_shape, images.source)
+        self.augmentation = augmentation  # no default made here: gin would give it the training's options
         self.rotate = rotate
         self.seed = (seed * len(STREAMS) + STREAMS[stream]) % 2**31
         self._largest = int(images.counts.max())
@@ -162,19 +171,29 @@ class EpisodeSampler:
         query_slots = shuffled(tf.transpose(slots[:, :, held:], [0, 2, 1]), order)
 
         turns = tf.cast(by_turn * 4.0, tf.int32)
+
+        def prepared(rows, slots, part):
+            return self._prepare(tf.gather(self._images, rows), slots, turns, indices, part)
+
         return Episodes(
-            self._images_of(support_rows, support_slots, turns),
+            prepared(support_rows, support_slots, 0),
             support_labels,
             None,
-            self._images_of(query_rows, query_slots, turns),
+            prepared(query_rows, query_slots, 1 + batch),
             query_slots,
             class_ids,
         )
 
-    def _images_of(self, rows: tf.Tensor, slots: tf.Tensor, turns: tf.Tensor) -> tf.Tensor:
-        images = tf.gather(self._images, rows)
+    def _prepare(self, images, slots, turns, indices, part) -> tf.Tensor:
+        """uint8 images augmented and scaled; `part`: 0 = support, 1 + b = query batch b."""
         if self.rotate:
             images = rotate_by_90(images, tf.gather(turns, slots, batch_dims=1))
+
+        def random(purpose, count):
+            return self._random(indices, _AUGMENTATION + purpose, count)
+
+        if self.augmentation is not None:
+            images = self.augmentation(images, slots, self.way, part, random)
         if images.dtype == tf.float32:  # embeddings
             return images
         return tf.cast(images, tf.float32) / 128.0 - 1.0

@@ -10,6 +10,7 @@ from typing import Callable, NamedTuple
 import gin
 
 from hypertransformer_tf.backend import keras, tf
+from hypertransformer_tf.data.augmentation import Augmentation
 from hypertransformer_tf.data.episodes import EpisodeSampler
 from hypertransformer_tf.data.splits import Splits
 from hypertransformer_tf.errors import UserError
@@ -114,9 +115,18 @@ class _Run:
         self.workdir, self.strategy, self.seed, self.splits = workdir, strategy, seed, splits
         self.task, self.validation_tasks = Task(), validation_tasks
         task, shape = self.task, splits.train.image_shape
+        self.augmentation = Augmentation()
         keras.utils.set_random_seed(seed)
         sampler = EpisodeSampler(
-            splits.train, task.way, task.shot, task.query, task.unlabeled, seed, "train", task.rotate
+            splits.train,
+            task.way,
+            task.shot,
+            task.query,
+            task.unlabeled,
+            seed,
+            "train",
+            task.rotate,
+            self.augmentation,
         )
         validation = EpisodeSampler(splits.val, task.way, task.shot, task.query, task.unlabeled, seed, "val")
         with strategy.scope():
@@ -174,6 +184,7 @@ class _Run:
         return {
             **self.model.config(),
             **{f"Task.{name}": value for name, value in self.task._asdict().items()},
+            **{f"Augmentation.{name}": value for name, value in self.augmentation.changed().items()},
             "load_splits.name": self.splits.name,
             "train.seed": self.seed,
             "TrainingStep.episodes_per_step": self.per_step,
