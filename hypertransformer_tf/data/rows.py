@@ -104,7 +104,8 @@ def rows_by_label(
         done = 0
         for images in stream():
             if images.shape[1:] != tuple(image_shape):
-                raise UserError(f"{source}: images of shapes {image_shape} and {images.shape[1:]}")
+                shapes = f"{tuple(image_shape)} and {images.shape[1:]}"
+                raise UserError(f"{source} holds images of different shapes, {shapes}: fetch it again")
             of_chunk = places[done : done + len(images)]
             done += len(images)
             if len(of_chunk) == len(images):
@@ -175,7 +176,9 @@ def check_images(images, source: str) -> None:
         )
 
 
-def in_chunks(images: Iterable[np.ndarray], source: str) -> Iterator[np.ndarray]:
+def in_chunks(
+    images: Iterable[np.ndarray], source: str, remedy: str = "fetch it again"
+) -> Iterator[np.ndarray]:
     """Joins single images, uint8 [height, width, channels], to chunks [image, height, width, channels].
 
     Raises:
@@ -184,7 +187,8 @@ def in_chunks(images: Iterable[np.ndarray], source: str) -> Iterator[np.ndarray]
     held: list[np.ndarray] = []
     for image in images:
         if held and image.shape != held[0].shape:
-            raise UserError(f"{source} holds images of shapes {held[0].shape} and {image.shape}")
+            shapes = f"{held[0].shape} and {image.shape}"
+            raise UserError(f"{source} holds images of different shapes, {shapes}: {remedy}")
         held.append(image)
         if len(held) == CHUNK:
             yield np.stack(held)

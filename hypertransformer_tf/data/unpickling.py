@@ -67,7 +67,8 @@ def read_dict(file: Path, *needed: str) -> dict:
     """Reads a pickled dictionary; raises as `read_pickle`, and UserError when a needed key is missing."""
     content = read_pickle(file)
     if not isinstance(content, dict):
-        raise UserError(f"{file} holds a {type(content).__name__}, needed is a dict with {', '.join(needed)}")
+        wanted = f" with {', '.join(needed)}" if needed else ""
+        raise UserError(f"{file} holds a {type(content).__name__}, needed is a dict{wanted}")
     for key in needed:
         if key not in content:
             has = ", ".join(map(str, content)) or "nothing"

@@ -57,7 +57,7 @@ def write_with(stream, labels=LABELS):
     [
         ([IMAGES[:4]], "file holds 4 images and 11 labels"),
         ([IMAGES, IMAGES[:1]], "file holds 12 images and 11 labels"),
-        ([IMAGES[:4], IMAGES[4:, :3]], "file: images of shapes"),
+        ([IMAGES[:4], IMAGES[4:, :3]], "file holds images of different shapes"),
     ],
 )
 def test_a_stream_that_does_not_fit_leaves_no_cache(folder, stream, message):
@@ -98,5 +98,5 @@ def test_labels_are_numbered_without_gaps():
 
 def test_single_images_are_joined_to_chunks():
     assert [len(chunk) for chunk in in_chunks(iter(IMAGES), "file")] == [4, 4, 3]
-    with pytest.raises(UserError, match="file holds images of shapes"):
+    with pytest.raises(UserError, match="file holds images of different shapes"):
         list(in_chunks([IMAGES[0], IMAGES[0, :3]], "file"))
