@@ -15,9 +15,11 @@ from typing import Callable
 import numpy as np
 
 from hypertransformer_tf.data.class_images import ClassImages
+from hypertransformer_tf.data.rows import Rows
 from hypertransformer_tf.errors import UserError
 
 FORMAT_VERSION = 1
+_IN_MEMORY = 2**31  # bytes of rows that may be decoded into memory when the cache can't be written
 
 
 def cache_dir() -> Path:
@@ -42,18 +44,22 @@ def fingerprint(files: Iterable[Path], **options) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def cached(name: str, key: str, source: str, build: Callable[[], ClassImages]) -> ClassImages:
+def cached(name: str, key: str, source: str, build: Callable[[], ClassImages | Rows]) -> ClassImages:
     """Reads a data set from the cache, or builds it and keeps it there.
 
     Args:
         name: start of the file's name, for people who look into the folder.
         key: what `fingerprint` gave.
         source: `source` of the result.
-        build: makes the data set when the cache has none, or a damaged one.
+        build: makes the data set when the cache has none, or a damaged one; Rows are written chunk by
+            chunk and never lie in memory together.
 
     Returns:
         ClassImages whose images are memory-mapped from the cache; from memory when the folder can't be
         written (with a warning).
+
+    Raises:
+        UserError: when the folder can't be written and the images are too many for the memory.
     """
     path = cache_dir() / f"{name}-{key}"
     if path.with_suffix(".json").exists():
@@ -66,8 +72,13 @@ def cached(name: str, key: str, source: str, build: Callable[[], ClassImages]) -
         _write(path, images)
         return _read(path, source)
     except (OSError, EOFError, ValueError) as error:
+        if isinstance(images, Rows) and images.nbytes > _IN_MEMORY:
+            raise UserError(
+                f"the {images.nbytes / 1e9:.1f} GB of decoded images can't be written to {path.parent} "
+                f"({error}): set HYPERTRANSFORMER_CACHE to a folder with space"
+            ) from error
         _warn(f"decoded images can't be cached in {path.parent} ({error}): set HYPERTRANSFORMER_CACHE")
-        return images
+        return images.decode(source) if isinstance(images, Rows) else images
 
 
 def _read(path: Path, source: str) -> ClassImages:
@@ -80,17 +91,22 @@ def _read(path: Path, source: str) -> ClassImages:
     return ClassImages(images, np.array(index["offsets"], np.int64), counts, tuple(index["names"]), source)
 
 
-def _write(path: Path, images: ClassImages) -> None:
+def _write(path: Path, images: ClassImages | Rows) -> None:
     """The image array first, then the index that vouches for it; each by rename, so none is half there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     array, index_file = path.with_suffix(".npy"), path.with_suffix(".json")
-    _replace(array, lambda file: np.save(file, images.images))
+    if isinstance(images, Rows):
+        _replace(array, images.write)
+        pixels = np.load(array, mmap_mode="r")
+    else:
+        _replace(array, lambda file: np.save(file, images.images))
+        pixels = images.images
     index = {
         "names": images.names,
         "offsets": images.offsets.tolist(),
         "counts": images.counts.tolist(),
         "bytes": array.stat().st_size,
-        "checksum": _checksum(images.images),
+        "checksum": _checksum(pixels),
     }
     _replace(index_file, lambda file: file.write(json.dumps(index).encode()))
 

@@ -1,7 +1,8 @@
-"""A folder of class folders with images of any size and format."""
+"""Folders or zips of class folders with images of any size and format."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,18 +10,20 @@ from PIL import Image, ImageOps
 
 from hypertransformer_tf.data.cache import cached, fingerprint
 from hypertransformer_tf.data.class_images import ClassImages
+from hypertransformer_tf.data.file_tree import File, group_by_folder, is_visible, walk
+from hypertransformer_tf.data.rows import Rows, in_chunks, rows_by_label
 from hypertransformer_tf.errors import UserError
 
 _MODES = {1: "L", 3: "RGB"}
 _MAX_PIXELS = 100_000_000  # an image file of a few kB can claim billions
-_IGNORED = ("thumbs.db", "desktop.ini")
 
 
 def load_image_folder(folder: Path, image_size: int = 28, channels: int = 1) -> ClassImages:
     """Reads all images of all class folders, from the cache when they were decoded before.
 
     Args:
-        folder: holds one folder per class; a class's images lie in its folder or in folders below it.
+        folder: holds a folder for each class, or one folder that does, or one zip with the same in it; or
+            is that zip. A class's images lie in its folder or in folders below it.
         image_size: images are resized to this square, whatever their shape.
         channels: 1 = grey, 3 = RGB.
 
@@ -33,17 +36,70 @@ def load_image_folder(folder: Path, image_size: int = 28, channels: int = 1) -> 
     """
     if channels not in _MODES:
         raise UserError(f"load_splits.channels = {channels}: use 1 for grey or 3 for RGB images")
-    classes = find_images(folder)
-    files = [file for files in classes.values() for file in files]
+    archive = _archive_of(folder)
+    if archive is None:
+        classes = find_images(_class_root(folder))
+        files = [file for found in classes.values() for file in found]
+    else:
+        classes, files = None, [archive]
     key = fingerprint(files, image_size=image_size, channels=channels)
 
     def build():
-        arrays = [
-            np.stack([read_image(f, image_size, channels) for f in files]) for files in classes.values()
-        ]
-        return ClassImages.from_class_arrays(arrays, list(classes), str(folder))
+        found = group_by_folder(walk(archive)) if classes is None else classes
+        return rows_of_files(list(found), list(found.values()), str(archive or folder), image_size, channels)
 
-    return cached("folder", key, str(folder), build)
+    return cached("folder", key, str(archive or folder), build)
+
+
+def rows_of_files(
+    names: Sequence[str], files: Sequence[Sequence[File]], source: str, image_size: int, channels: int
+) -> Rows:
+    """Rows of image files.
+
+    Args:
+        names: a name for each class.
+        files: image files of each class.
+        source: where they come from, for messages.
+        image_size, channels: see `load_image_folder`.
+
+    Raises:
+        UserError: when there is no class; while the chunks are read, as `read_image`.
+    """
+    if not names:
+        raise UserError(f"{source} holds no class folders: put the images of each class into a folder")
+    labels = np.repeat(np.arange(len(files)), [len(found) for found in files])
+
+    def stream():
+        return in_chunks((read_image(f, image_size, channels) for found in files for f in found), source)
+
+    return rows_by_label(labels, names, (image_size, image_size, channels), stream, source)
+
+
+def _archive_of(place: Path) -> Path | None:
+    """The zip that `place` is or holds in the place of class folders."""
+    try:
+        if place.is_file() and place.suffix.lower() == ".zip":
+            return place
+        inside = [path for path in place.iterdir() if is_visible(path.name)] if place.is_dir() else []
+    except OSError:  # find_images says what is wrong
+        return None
+    archives = [path for path in inside if path.suffix.lower() == ".zip"]
+    return archives[0] if len(archives) == 1 and not any(path.is_dir() for path in inside) else None
+
+
+def _class_root(folder: Path) -> Path:
+    """`folder`, or the folder below it that holds the class folders."""
+
+    def folders(place):
+        try:
+            return [path for path in place.iterdir() if path.is_dir() and is_visible(path.name)]
+        except OSError:
+            return []
+
+    inside = folders(folder)
+    while len(inside) == 1 and folders(inside[0]):
+        folder, inside = inside[0], folders(inside[0])
+    return folder
 
 
 def find_images(folder: Path) -> dict[str, list[Path]]:
@@ -60,10 +116,10 @@ def find_images(folder: Path) -> dict[str, list[Path]]:
         )
         raise UserError(f"{folder} {what} give a folder that holds a folder of images for each class")
     classes = {}
-    for class_folder in sorted(path for path in folder.iterdir() if path.is_dir() and _visible(path)):
+    for class_folder in sorted(path for path in folder.iterdir() if path.is_dir() and is_visible(path.name)):
         if folder.resolve().is_relative_to(class_folder.resolve()):
             raise UserError(f"{class_folder} is a link to a folder that it lies in: remove the link")
-        files = sorted(path for path in class_folder.rglob("*") if path.is_file() and _visible(path))
+        files = sorted(path for path in class_folder.rglob("*") if path.is_file() and is_visible(path.name))
         if not files:
             raise UserError(f"the class folder {class_folder} holds no images: fill it or remove it")
         classes[class_folder.name] = files
@@ -74,11 +130,11 @@ def find_images(folder: Path) -> dict[str, list[Path]]:
     return classes
 
 
-def read_image(file: Path, image_size: int | tuple[int, int], channels: int) -> np.ndarray:
+def read_image(file: File, image_size: int | tuple[int, int], channels: int) -> np.ndarray:
     """Decodes an image, the right way up as its EXIF data say; transparent parts become white.
 
     Args:
-        file: of any format and mode that Pillow reads.
+        file: path, or place in a zip, of an image in any format and mode that Pillow reads.
         image_size: side, or (height, width), that the image is resized to, whatever its shape.
         channels: 1 = grey, 3 = RGB.
 
@@ -90,7 +146,7 @@ def read_image(file: Path, image_size: int | tuple[int, int], channels: int) -> 
     """
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
     try:
-        with Image.open(file) as image:
+        with file.open("rb") as opened, Image.open(opened) as image:
             if image.width * image.height > _MAX_PIXELS:
                 raise ValueError(f"{image.width}x{image.height} pixels are too many")
             image = ImageOps.exif_transpose(image)
@@ -105,7 +161,3 @@ def read_image(file: Path, image_size: int | tuple[int, int], channels: int) -> 
             return np.asarray(image).reshape(height, width, channels)
     except Exception as error:  # on damaged files the readers of the formats raise anything there is
         raise UserError(f"{file} is not a readable image ({error}): replace or remove it") from error
-
-
-def _visible(path: Path) -> bool:
-    return not path.name.startswith(".") and path.name.lower() not in _IGNORED

@@ -1,5 +1,8 @@
 """Folders of class folders: any size and mode of image, and one line for what is no image."""
 
+import shutil
+import zipfile
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -97,3 +100,56 @@ def test_a_folder_is_a_data_set_with_splits(folder):
     splits = load_splits(str(folder), "folder", train="0-2", val="3", test="4-5", shuffle_seed=None)
     assert splits.train.names == ("class 0", "class 1", "class 2") and splits.name == "folder"
     assert splits.train.image_shape == (28, 28, 1)
+
+
+def pack(folder, archive, top=""):
+    """Zips a folder's files under the name `top`."""
+    with zipfile.ZipFile(archive, "w") as packed:
+        for file in sorted(folder.rglob("*")):
+            packed.write(file, f"{top}{file.relative_to(folder).as_posix()}")
+    return archive
+
+
+@pytest.mark.parametrize("top", ["", "images/", "data/images/"])
+def test_a_zip_or_a_folder_around_the_classes_gives_the_same(folder, tmp_path, top):
+    (folder / "class 3" / "1.png").unlink()
+    (folder / "class 2" / "below").mkdir()
+    (folder / "class 2" / "0.png").rename(folder / "class 2" / "below" / "0.png")
+    expected = load_image_folder(folder, 16, 3)
+    (tmp_path / "zips").mkdir()
+    archive = pack(folder, tmp_path / "zips" / "all.zip", top)
+    (tmp_path / "zips" / "train.txt").write_text("class 0")
+    places = [archive, archive.parent]
+    if top:
+        shutil.copytree(folder, tmp_path / "around" / top)
+        (tmp_path / "around" / "README.txt").write_text("beside")
+        places.append(tmp_path / "around")
+    for place in places:
+        images = load_image_folder(place, 16, 3)
+        assert images.names == expected.names and images.counts.tolist() == [2, 2, 2, 1, 2, 2]
+        np.testing.assert_array_equal(images.images, expected.images)
+
+
+def test_what_is_wrong_in_a_zip_is_named(folder, tmp_path):
+    (folder / "class 1" / "notes.txt").write_text("not an image")
+    archive = pack(folder, tmp_path / "a.zip")
+    with pytest.raises(UserError, match=r"a.zip/class 1/notes.txt is not a readable image"):
+        load_image_folder(archive)
+    archive.write_bytes(archive.read_bytes()[:300])
+    with pytest.raises(UserError, match=r"a.zip is no readable zip"):
+        load_image_folder(archive)
+    with zipfile.ZipFile(tmp_path / "b.zip", "w") as packed:
+        packed.writestr("README.txt", "no classes")
+    with pytest.raises(UserError, match=r"b.zip holds no class folders"):
+        load_image_folder(tmp_path / "b.zip")
+
+
+def test_split_files_lie_beside_the_images(folder):
+    for part, names in (("train", "012"), ("val", "3"), ("test", "54")):
+        (folder / f"{part}.txt").write_text("".join(f"class {name}\n" for name in names))
+    splits = load_splits(str(folder), "folder", split="names")
+    assert splits.train.num_classes == 3 and splits.test.names == ("class 5", "class 4")
+    archive = pack(folder, folder.parent / "set.zip")
+    with pytest.raises(UserError, match="split_dir"):
+        load_splits(str(archive), "folder", split="names")
+    assert load_splits(str(archive), "folder", split="names", split_dir=str(folder)).val.num_classes == 1
