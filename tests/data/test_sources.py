@@ -41,7 +41,7 @@ def test_data_that_is_nowhere_comes_with_the_ways_to_get_it(tmp_path, monkeypatc
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"name": "imagenet"}, "'imagenet'.*omniglot, omniglot_tfds, npy, folder, glyphs"),
+        ({"name": "imagenet"}, "'imagenet'.*omniglot, omniglot_tfds, npy, embeddings, folder, glyphs"),
         ({"split": "random"}, "'random'.*reference, names or vinyals"),
         ({"split": "names"}, "split_dir"),
         ({"name": "glyphs", "train": "0-9"}, "glyphs are split by script"),
