@@ -41,7 +41,7 @@ def main(_):
     print(f"\n3/3 one episode with predictions: {picture}")
     print(f"done in {time.perf_counter() - started:.0f} s. What next:")
     print("  Omniglot:   python train.py --gin_file=gin/omniglot_fast.gin --data_dir=FOLDER_WITH_THE_ZIPS")
-    print("  own images: a folder with a folder of images for each class, see README.md, 'Data'")
+    print("  own images: python generate.py --support_dir=FOLDER_OF_CLASS_FOLDERS --output_dir=my_model")
 
 
 def _program(name: str, *arguments: str) -> None:

@@ -103,7 +103,8 @@ def reproduce(row: str, about: dict) -> None:
         *data,
     )
     (Path(FLAGS.results) / f"{name}_test.csv").unlink()
-    changes = [Path(file).name for file in FLAGS.gin_file] + list(FLAGS.gin_bindings)
+    changes = [f"{FLAGS.budget_episodes:,} episodes"] if FLAGS.budget_episodes else []
+    changes += [Path(file).name for file in FLAGS.gin_file] + list(FLAGS.gin_bindings)
     for source in ("support", "query", "moving"):
         file = Path(FLAGS.results) / f"{name}_test_{source}.json"
         record = json.loads(file.read_text())

@@ -4,6 +4,7 @@ python scripts/results_table.py            # rewrites README.md between the mark
 python scripts/results_table.py --check    # exit code 1 when README.md is not what the records say
 """
 
+import json
 import sys
 from pathlib import Path
 
@@ -20,7 +21,7 @@ flags.DEFINE_bool("check", False, "Only compare.")
 flags.DEFINE_string("readme", str(ROOT / "README.md"), "File to rewrite.")
 flags.DEFINE_string("results", str(ROOT / "results"), "Folder of the records.")
 
-BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+EXPORTS = "benchmarks/export.json"
 # The paper's table 1, HyperTransformer rows: (dataset, way, shot, channels) -> accuracy in percent.
 PAPER = {
     ("omniglot", 20, shot, channels): accuracy
@@ -71,14 +72,54 @@ def render(records: dict[str, dict]) -> str:
     return "\n".join(lines)
 
 
+def render_exports(record: dict) -> str:
+    """Markdown: accuracies, sizes and times of exported classifiers, from the benchmark's record."""
+    speed = record["speed"]
+    lines = [
+        f"Measured through the programs by `scripts/benchmark_export.py` on {record['hardware']}, "
+        f"checkpoint `{record['checkpoint']}`:",
+        "",
+        "| data | task | accuracy % | leave-one-out says % | `generate.py`, seconds |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {t['data']} | {t['way']}-way {t['shot']}-shot, {t['tasks']} tasks | {t['accuracy']:.1f} ± "
+        f"{t['ci95']:.1f} | {t.get('leave_one_out', '-')} | {t['generate_seconds']:.1f} |"
+        for t in record["tasks"]
+    ]
+    lines += [
+        "",
+        f"| {speed['way']}-way CNN | {speed['parameters']:,} parameters, {speed['multiply_adds']:,} "
+        "multiply-adds per image |",
+        "|---|---|",
+        f"| writing its weights, once the generator is loaded | {speed['generation_ms']:.1f} ms |",
+        "| TFLite float32, float16, int8 | "
+        + ", ".join(f"{size / 1000:.1f}" for size in speed["tflite_bytes"].values())
+        + " kB |",
+        "| TFLite, one image on one core | "
+        + ", ".join(f"{ms:.3f}" for ms in speed["tflite_ms_per_image"].values())
+        + " ms |",
+        f"| `classify.py` on {speed['classified_images']:,} image files | "
+        f"{speed['classify_command_seconds']:.1f} s |",
+    ]
+    return "\n".join(lines)
+
+
+def fill(text: str, part: str, content: str) -> str:
+    """Puts content between the markers of a part; raises UserError when there are none."""
+    begin, end = f"<!-- {part}: begin -->", f"<!-- {part}: end -->"
+    if begin not in text or end not in text:
+        raise UserError(f"{FLAGS.readme} has no {begin} ... {end}: put the markers where it belongs")
+    before, rest = text.split(begin, 1)
+    return f"{before}{begin}\n{content}\n{end}{rest.split(end, 1)[1]}"
+
+
 def main(_):
-    readme = Path(FLAGS.readme)
+    readme, results = Path(FLAGS.readme), Path(FLAGS.results)
     text = readme.read_text()
-    if BEGIN not in text or END not in text:
-        raise UserError(f"{readme} has no {BEGIN} ... {END}: put the markers where the table belongs")
-    before, rest = text.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
-    rendered = f"{before}{BEGIN}\n{render(read_records(Path(FLAGS.results)))}\n{END}{after}"
+    rendered = fill(text, "results", render(read_records(results)))
+    if (results / EXPORTS).exists():
+        rendered = fill(rendered, "exports", render_exports(json.loads((results / EXPORTS).read_text())))
     if FLAGS.check:
         if rendered != text:
             raise UserError(f"{readme} differs from the records: run python scripts/results_table.py")

@@ -2,6 +2,7 @@
 
 import json
 
+import gin
 import numpy as np
 import pytest
 from conftest import ROOT
@@ -18,7 +19,7 @@ from hypertransformer_tf.training.schedules import LearningRate
 from hypertransformer_tf.training.step import TrainingStep
 
 ROWS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "gin" / "paper").glob("*/*.gin"))
-SHAPES = {"omniglot": (28, 28, 1), "leo": (1, 1, 640)}
+SHAPES = {"omniglot": (28, 28, 1), "embeddings": (1, 1, 640)}
 
 
 def made_up_images(shape):
@@ -37,10 +38,11 @@ IMAGES = {}
 @pytest.mark.parametrize("row", ROWS)
 def test_one_step_of_a_row(row):
     configuration.load([row])
-    shape = next((s for name, s in SHAPES.items() if name in row), (84, 84, 3))
+    data = gin.query_parameter("load_splits.name")
+    shape = SHAPES.get(data, (84, 84, 3))
     images = IMAGES.setdefault(shape, made_up_images(shape))
     task = Task()
-    assert task.way == (20 if "omniglot" in row else 5)
+    assert task.way == (20 if data == "omniglot" else 5)
     sampler = EpisodeSampler(images, task.way, task.shot, task.query, task.unlabeled, rotate=task.rotate)
     model = HyperTransformer(way=task.way, image_shape=shape)
     model.build_variables()
@@ -89,10 +91,11 @@ def test_reproduce_trains_evaluates_and_renders(program, data_dir, tmp_path):
     file = tmp_path / "results" / "table4_omniglot_4ch_logits_test_test_support.json"
     record = json.loads(file.read_text())
     assert record["row"] == "table4/omniglot_4ch_logits" and record["paper"] == "77.9"
-    assert record["episodes_trained"] == 64 and record["changes"][0] == "fast.gin"
+    assert 0 < record["episodes_trained"] <= 64  # of the best model by validation
+    assert record["changes"][:2] == ["64 episodes", "fast.gin"]
     done = program("scripts/reproduce.py", "--render", f"--results={tmp_path / 'results'}")
     table = (tmp_path / "results" / "PAPER.md").read_text()
-    assert done.returncode == 0 and "| 77.9 |" in table and "| 64 |" in table and "fast.gin" in table
+    assert done.returncode == 0 and "| 77.9 |" in table and "64 episodes, fast.gin" in table
 
 
 def test_unknown_rows(program):
