@@ -2,11 +2,14 @@
 
 Episode i is the same on every machine, on any number of devices and after every resume, because its
 random numbers are stateless and depend on nothing else. Images stay uint8 until an episode is drawn.
+Memory-mapped images of more than MAPPED_BYTES stay on the disk, too.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+import numpy as np
 
 from hypertransformer_tf.backend import tf
 from hypertransformer_tf.data.augmentation import Augmentation, rotate_by_90
@@ -17,6 +20,8 @@ from hypertransformer_tf.errors import UserError
 STREAMS = {"train": 0, "val": 1, "test": 2}
 # Purposes of random numbers: 0 = the task, 1 + b = query batch b, from here on = augmentation.
 _AUGMENTATION = 2**30
+# Larger memory-mapped images are read from the map by the host; smaller ones lie in memory, in the graph.
+MAPPED_BYTES = 1_500_000_000
 
 
 class Episodes(NamedTuple):
@@ -104,7 +109,9 @@ class EpisodeSampler:
         self.rotate = rotate
         self.seed = (seed * len(STREAMS) + STREAMS[stream]) % 2**31
         self._largest = int(images.counts.max())
-        self._images = tf.constant(images.images)
+        array = images.images
+        self._mapped = isinstance(array, np.memmap) and array.nbytes > MAPPED_BYTES
+        self._images = array if self._mapped else tf.constant(array)
         self._offsets = tf.constant(images.offsets, tf.int32)
         self._counts = tf.constant(images.counts, tf.int32)
 
@@ -173,7 +180,8 @@ class EpisodeSampler:
         turns = tf.cast(by_turn * 4.0, tf.int32)
 
         def prepared(rows, slots, part):
-            return self._prepare(tf.gather(self._images, rows), slots, turns, indices, part)
+            images = self._gather_mapped(rows) if self._mapped else tf.gather(self._images, rows)
+            return self._prepare(images, slots, turns, indices, part)
 
         return Episodes(
             prepared(support_rows, support_slots, 0),
@@ -197,6 +205,15 @@ class EpisodeSampler:
         if images.dtype == tf.float32:  # embeddings
             return images
         return tf.cast(images, tf.float32) / 128.0 - 1.0
+
+    def _gather_mapped(self, rows: tf.Tensor) -> tf.Tensor:
+        """What `tf.gather` would give, read on the host: uint8 [*rows, height, width, channels]."""
+
+        def read(numbers):
+            return np.asarray(self._images[numbers])
+
+        images = tf.numpy_function(read, [rows], tf.uint8, stateful=False)
+        return tf.ensure_shape(images, [*rows.shape, *self._images.shape[1:]])
 
     def _random(self, indices: tf.Tensor, purpose: int, count: int) -> tf.Tensor:
         """Uniform numbers in 0..1, [episode, count], of (seed, stream, index, purpose) alone."""

@@ -52,8 +52,8 @@ def _rows(builder, name: str, source: str, image_size: int | None) -> Rows:
     import tensorflow_datasets as tfds
 
     image_key, label_key = _keys(builder, name)
-    only_label = tfds.decode.PartialDecoding({label_key: True})
-    labels = [int(example[label_key]) for example in _examples(builder, source, only_label)]
+    encoded = {image_key: tfds.decode.SkipDecoding()}
+    labels = [int(example[label_key]) for example in _examples(builder, source, encoded)]
     if not labels:
         raise UserError(f"{source} holds no images: remove it and let TFDS prepare it again")
     labeled = np.array(labels) >= 0  # some sets have test images without a label
@@ -66,8 +66,7 @@ def _rows(builder, name: str, source: str, image_size: int | None) -> Rows:
         return resize_image(image, image_size, image_size) if image_size else image
 
     def stream() -> Iterator[np.ndarray]:
-        only_image = tfds.decode.PartialDecoding({image_key: True})
-        images = (prepare(example[image_key]) for example in _examples(builder, source, only_image))
+        images = (prepare(example[image_key]) for example in _examples(builder, source, None))
         return in_chunks(images, source, "set load_splits.image_size")
 
     first = prepare(next(_examples(builder, source, None))[image_key])
@@ -80,7 +79,8 @@ def _keys(builder, name: str) -> tuple[str, str]:
     """Names of the image and of the label in an example."""
     import tensorflow_datasets as tfds
 
-    features, keys = builder.info.features, builder.info.supervised_keys
+    features = dict(getattr(builder.info.features, "items", dict().items)())
+    keys = builder.info.supervised_keys
     if keys and len(keys) == 2 and all(isinstance(key, str) for key in keys):
         image, label = keys
     else:

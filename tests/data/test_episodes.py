@@ -1,9 +1,12 @@
 """Episodes: disjoint, random in every respect that matters, and a pure function of (seed, index)."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from hypertransformer_tf.backend import tf
+from hypertransformer_tf.data import episodes as episodes_module
 from hypertransformer_tf.data.augmentation import rotate_by_90
 from hypertransformer_tf.data.class_images import ClassImages
 from hypertransformer_tf.data.episodes import EpisodeSampler
@@ -200,3 +203,25 @@ def test_query_batches_share_the_support_set_and_are_independent(sampler):
     for batch in batches:
         assert len(set(batch)) == 12 and not support & set(batch)
     assert batches[0] != batches[1] != batches[2]
+
+
+@pytest.mark.parametrize("rotate", [False, True])
+def test_large_memory_mapped_images_give_the_same_episodes_from_the_disk(tmp_path, monkeypatch, rotate):
+    whole = numbered([6, 9, 7, 8, 6])
+    whole.images[:] += np.random.default_rng(0).integers(0, 99, whole.images.shape).astype(np.uint8)
+    np.save(tmp_path / "images.npy", whole.images)
+    mapped = dataclasses.replace(whole, images=np.load(tmp_path / "images.npy", mmap_mode="r"))
+    options = {"way": 3, "shot": 1, "query": 9, "seed": 3, "rotate": rotate}
+    samplers = [EpisodeSampler(mapped, **options)]
+    monkeypatch.setattr(episodes_module, "MAPPED_BYTES", 100)
+    samplers += [EpisodeSampler(mapped, **options), EpisodeSampler(whole, **options)]
+    assert [sampler._mapped for sampler in samplers] == [False, True, False]
+    function = tf.function(samplers[1])
+    shapes = function.get_concrete_function(tf.TensorSpec([2], tf.int64)).structured_outputs
+    assert shapes.support_images.shape == (2, 3, 4, 4, 1) and shapes.query_images.shape == (2, 9, 4, 4, 1)
+    indices = tf.constant([5, 8], tf.int64)
+    expected = tf.function(samplers[0])(indices)
+    for part, other, third in zip(expected, function(indices), tf.function(samplers[2])(indices)):
+        if part is not None:
+            np.testing.assert_array_equal(part, other)
+            np.testing.assert_array_equal(part, third)
