@@ -409,12 +409,19 @@ class HyperTransformer(keras.layers.Layer):
         """
         return cnns.run(self.cnn, images, weights, check_statistics(statistics), self.conv_method).logits
 
-    def update_moving_averages(self, batch_statistics: tuple[Moments, ...]) -> None:
-        """Folds the statistics of a training step into the moving averages (mean over replicas)."""
+    def update_moving_averages(self, batch_statistics: tuple[Moments, ...], step: tf.Tensor) -> None:
+        """Folds the statistics of a training step into the moving averages (mean over replicas).
+
+        Args:
+            batch_statistics: mean and mean of squares of each conv layer.
+            step: number of steps done before. Early ones count for more, so that the start is soon forgotten.
+        """
+        seen = tf.cast(step, tf.float32)
+        momentum = tf.minimum(self.moving_momentum, seen / (seen + 10.0))
         for variables, observed in zip(self.layer_variables, batch_statistics):
             for name, value in (("moving_mean", observed.mean), ("moving_square", observed.variance)):
                 old = variables[name]
-                old.assign(self.moving_momentum * old + (1.0 - self.moving_momentum) * value)
+                old.assign(momentum * old + (1.0 - momentum) * value)
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """Every variable under a name that depends on the options alone, in a fixed order."""

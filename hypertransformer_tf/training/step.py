@@ -115,7 +115,8 @@ class TrainingStep:
         if context.num_replicas_in_sync > 1:
             gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         metrics = self.optimizer.apply(gradients, self.variables, step)
-        self.model.update_moving_averages(tf.nest.map_structure(lambda *x: tf.add_n(x) / len(x), *statistics))
+        means = tf.nest.map_structure(lambda *x: tf.add_n(x) / len(x), *statistics)
+        self.model.update_moving_averages(means, step)
         if self.average is not None:
             self.average.update(step)
         return {"loss": tf.add_n(losses), "accuracy": tf.add_n(accuracies), **metrics}

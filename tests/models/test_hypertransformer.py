@@ -136,12 +136,15 @@ def test_moving_averages_follow_the_observed_statistics(episode):
     support, labels, query = episode
     model = make(moving_momentum=0.75)
     observed = model(support, labels, None, query, statistics="query").batch_statistics
-    for _ in range(40):
-        model.update_moving_averages(observed)
+    model.update_moving_averages(observed, tf.constant(0, tf.int64))  # the start is forgotten at once
     weights = model.generate(support, labels)["layer_1"]
-    np.testing.assert_allclose(weights["moving_mean"][0], observed[0].mean, atol=1e-3)
+    np.testing.assert_allclose(weights["moving_mean"][0], observed[0].mean, atol=1e-6)
     spread = observed[0].variance - np.square(observed[0].mean)
-    np.testing.assert_allclose(weights["moving_variance"][0], spread, atol=1e-3)
+    np.testing.assert_allclose(weights["moving_variance"][0], spread, atol=1e-6)
+    nothing = tf.nest.map_structure(tf.zeros_like, observed)
+    model.update_moving_averages(nothing, tf.constant(1000, tf.int64))
+    weights = model.generate(support, labels)["layer_1"]
+    np.testing.assert_allclose(weights["moving_mean"][0], 0.75 * observed[0].mean, atol=1e-6)
 
 
 @pytest.mark.parametrize(
