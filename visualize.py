@@ -1,4 +1,4 @@
-"""Draws what a trained HyperTransformer does: python visualize.py --what=attention --checkpoint=runs/omniglot_fast"""
+"""Draws what a model does: python visualize.py --what=attention --checkpoint=runs/omniglot_fast"""
 
 from __future__ import annotations
 

@@ -75,17 +75,19 @@ def draw_shares(maps: list[AttentionMap], path: Path, episodes: int) -> Path:
         left += shares[:, column]
     even = maps[-1].even_shares()[0]
     axis.axvline(even, color="black", linewidth=1.0, linestyle=":")
-    axis.set_yticks(np.arange(len(rows)), labels, fontsize=7)
-    axis.invert_yaxis()
+    named = [row for row, label in enumerate(labels) if label]
+    axis.set_yticks(named, [labels[row] for row in named], fontsize=7)
+    axis.set_ylim(len(rows) - 0.3, -0.7)
+    axis.tick_params(axis="x", labelsize=8)
     axis.set_xlim(0, 1)
     axis.set_xlabel(
-        f"share of a weight slice's attention; dotted: its class ({100 * even:.0f}%) if all tokens got the same",
+        f"share of a weight slice's attention; dotted: its class's {100 * even:.1f}% if all tokens got the same",
         fontsize=8,
     )
     figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     figure.suptitle(
         f"Where weight slices attend to, mean over slices and {episodes} episode{'s' * (episodes > 1)}\n"
-        "(conv layers: a slice is a channel and has no class of its own)",
+        "(conv layers: a slice has no class of its own, so orange is all labeled samples)",
         fontsize=9,
     )
     return save_figure(figure, path)

@@ -57,7 +57,7 @@ def draw_kernels(
     grids = {name: [kernel_grid(each) for each in both] for name, both in kernels.items()}
     widest = max(each[0].shape[1] for each in grids.values())
     unit = 3.0 / widest
-    heights = [max(1.15, unit * each[0].shape[0] + 0.75) for each in grids.values()]
+    heights = [max(0.95, unit * each[0].shape[0] + 0.5) for each in grids.values()]
     figure = new_figure(11.5, 0.8 + sum(heights))
     axes = figure.subplots(len(grids), 3, squeeze=False, height_ratios=heights)
     for row, (name, (first, second)) in zip(axes, grids.items()):

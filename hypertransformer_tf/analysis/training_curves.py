@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from hypertransformer_tf.analysis.figures import COLOURS, new_figure, save_figure
 from hypertransformer_tf.errors import UserError
@@ -76,7 +77,11 @@ def draw_training(runs: dict[str, dict[str, np.ndarray]], path: Path, paper: flo
         accuracies.axhline(
             paper, color="black", linewidth=1.0, linestyle="--", label=f"paper, test: {paper}%"
         )
-    losses.set(ylabel="query loss, nats", yscale="log", title="Loss of training episodes")
+    losses.set_yscale("log")
+    losses.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    losses.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    losses.yaxis.set_minor_formatter(NullFormatter())
+    losses.set(ylabel="query loss, nats", title="Loss of training episodes")
     accuracies.set(
         ylabel="query accuracy, %", title="Accuracy: thin training, dots validation (band: 95% CI)"
     )
