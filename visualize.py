@@ -16,13 +16,23 @@ from hypertransformer_tf.analysis.attention_picture import NAMES, draw_attention
 from hypertransformer_tf.analysis.episode_picture import draw_episode
 from hypertransformer_tf.analysis.figures import FORMATS, check_folder
 from hypertransformer_tf.analysis.generated_weights import generate_many
+from hypertransformer_tf.analysis.imprinting_accuracy import PREPARATIONS, imprinting_accuracies
+from hypertransformer_tf.analysis.minimum_tracking import (
+    logistic_regression,
+    task_path,
+    track_minimum,
+    two_layer_net,
+    two_tasks,
+)
 from hypertransformer_tf.analysis.sample_features import draw_features, sample_features
+from hypertransformer_tf.analysis.tracking_picture import draw_tracking
 from hypertransformer_tf.analysis.training_curves import draw_training, read_log
 from hypertransformer_tf.analysis.weight_picture import draw_weights
 from hypertransformer_tf.backend import tf
 from hypertransformer_tf.data.episodes import EpisodeSampler
 from hypertransformer_tf.data.sources import load_splits
 from hypertransformer_tf.errors import UserError, run_program
+from hypertransformer_tf.evaluation.intervals import confidence_interval
 from hypertransformer_tf.evaluation.paper import PAPER
 from hypertransformer_tf.evaluation.records import text_table
 from hypertransformer_tf.models.normalization import check_statistics
@@ -30,7 +40,17 @@ from hypertransformer_tf.training import trained
 from hypertransformer_tf.training.strategy import configure_threads
 
 # What can be drawn, and how many episodes it takes unless --episodes says otherwise.
-EPISODES = {"attention": 100, "weights": 1242, "kernels": 100, "episode": 1, "features": 1, "training": 1}
+EPISODES = {
+    "attention": 100,
+    "weights": 1242,
+    "kernels": 100,
+    "episode": 1,
+    "features": 1,
+    "training": 1,
+    "imprinting": 1000,
+    "tracking": 1,
+}
+TRACKED_WAY, TRACKED_SHOT = 5, 4  # of the tasks between which --what=tracking follows a minimum
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("what", None, f"{', '.join(EPISODES)}.")
@@ -183,6 +203,61 @@ def _training(folder: Path, episodes: int) -> None:
             print(f"{name}: best validation accuracy {100 * accuracy:.2f}% after {episodes:,.0f} episodes")
 
 
+def _imprinting(folder: Path, episodes: int) -> None:
+    loaded = _Loaded()
+    sampler = loaded.sampler(5 * loaded.model.way)
+    with _bar(episodes) as bar:
+        found = imprinting_accuracies(loaded.model, sampler, episodes, progress=bar.update)
+    table = {name: {} for name in PREPARATIONS}
+    for (rule, name), accuracies in found.items():
+        interval = confidence_interval(accuracies)
+        table[name][rule] = {"accuracy": round(100 * interval.mean, 2), "ci95": None}
+        if episodes > 1:
+            table[name][rule]["ci95"] = round(100 * interval.half_width, 2)
+    rules = list(dict.fromkeys(rule for rule, _ in found))
+    about = {**loaded.about, "query_per_task": sampler.query, "statistics": "support", "tasks": episodes}
+    _write(folder / f"imprinting{_suffix(loaded)}.json", {**about, "percent_by_embeddings": table})
+    cells = [
+        [f"{table[name][rule]['accuracy']:.2f}" if rule in table[name] else "-" for rule in rules]
+        for name in table
+    ]
+    print(text_table(["embeddings", *rules], [[name, *row] for name, row in zip(table, cells)]))
+
+
+def _suffix(loaded: _Loaded) -> str:
+    return f"_{loaded.unlabeled}_unlabeled" if loaded.unlabeled else ""
+
+
+def _tracking(folder: Path, episodes: int) -> None:
+    if FLAGS.shot is None:
+        FLAGS.shot = TRACKED_SHOT
+    loaded = _Loaded()
+    way = min(TRACKED_WAY, loaded.model.way)
+    first, last, labels = two_tasks(loaded.model, loaded.sampler(1), way)
+    trackings, record = {}, {**loaded.about, "way": way}
+    for name, make in (("Logistic regression", logistic_regression), ("Two-layer net", two_layer_net)):
+        loss, size = make(task_path(first, last), labels, way)
+        start = np.random.default_rng(FLAGS.seed).normal(0.0, 0.5, size)
+        try:
+            found = trackings[name] = track_minimum(loss, start)
+        except ValueError as error:
+            raise UserError(f"{name} on --seed={FLAGS.seed}: {error}; try another seed") from error
+        record[name] = {
+            "weights": size,
+            "largest_relative_error": float(found.relative_errors().max()),
+            "optimum_moved_by": round(float(found.relative_moves()[-1]), 4),
+            "smallest_curvature": float(found.curvatures.min()),
+            "last_loss": {
+                "followed": round(float(found.tracked_losses[-1]), 6),
+                "optimised": round(float(found.optimised_losses[-1]), 6),
+                "first_task_kept": round(float(found.kept_losses[-1]), 6),
+            },
+        }
+    _say(draw_tracking(trackings, _file(folder, "tracking")))
+    _write(folder / "tracking.json", record)
+    print(json.dumps({name: record[name] for name in trackings}, indent=1))
+
+
 DRAW = {
     "attention": _attention,
     "weights": _weights,
@@ -190,6 +265,8 @@ DRAW = {
     "episode": _episode,
     "features": _features,
     "training": _training,
+    "imprinting": _imprinting,
+    "tracking": _tracking,
 }
 
 

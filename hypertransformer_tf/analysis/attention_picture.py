@@ -81,7 +81,7 @@ def draw_shares(maps: list[AttentionMap], path: Path, episodes: int) -> Path:
     axis.tick_params(axis="x", labelsize=8)
     axis.set_xlim(0, 1)
     axis.set_xlabel(
-        f"share of a weight slice's attention; dotted: its class's {100 * even:.1f}% if all tokens got the same",
+        f"share of a slice's attention; dotted: {100 * even:.1f}%, its class's if all tokens got the same",
         fontsize=8,
     )
     figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)

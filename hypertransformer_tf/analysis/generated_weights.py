@@ -65,12 +65,8 @@ def generate_many(
 
     parts = []
     for first in range(0, episodes, batch):
-        indices = np.arange(first, first + batch) % episodes  # one static size; surplus ones are cut
-        kept, class_ids = of_batch(tf.constant(indices, tf.int64))
-        count = min(batch, episodes - first)
-        parts.append(
-            ({name: value.numpy()[:count] for name, value in kept.items()}, class_ids.numpy()[:count])
-        )
-        progress(count)
-    layers = {name: np.concatenate([part[name] for part, _ in parts]) for name in generated}
-    return GeneratedWeights(layers, np.concatenate([ids for _, ids in parts]))
+        kept, class_ids = of_batch(tf.range(first, first + batch, dtype=tf.int64))
+        parts.append(({name: value.numpy() for name, value in kept.items()}, class_ids.numpy()))
+        progress(min(batch, episodes - first))
+    layers = {name: np.concatenate([part[name] for part, _ in parts])[:episodes] for name in generated}
+    return GeneratedWeights(layers, np.concatenate([ids for _, ids in parts])[:episodes])

@@ -1,8 +1,8 @@
 """Appendix A as code: self-attention whose matrices are set by hand so that it learns from a support set.
 
 The Attention layers are those of the trained generators (`models.transformer`), without layer normalisation
-around them. Tokens are [label part | embedding e | zeros]: the label part of a placeholder is mu(i), that of a
-sample xi(c), all of them unit vectors that are orthogonal to each other, the last one for "unlabeled".
+around them. Tokens are [label part | embedding e | zeros]: the label part of a placeholder is mu(i), that of
+a sample xi(c), all of them unit vectors that are orthogonal to each other, the last one for "unlabeled".
 
 * Class means (imprinted weights): a placeholder's query matches the keys of its class alone, values are the
   embeddings. So slice i is the mean of class i.

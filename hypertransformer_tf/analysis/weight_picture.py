@@ -50,8 +50,8 @@ def draw_weights(
         axes[row, -1].set_title(text if len(short) > 1 else _cut(short[0]), fontsize=7, pad=3)
     kind = "UMAP" if weight_map.method == "umap" else "Principal components"
     figure.suptitle(
-        f"{kind} of generated weights: a point is the weights of a layer in one of {len(class_ids)} episodes\n"
-        "coloured: the episodes with a class; spread: their distance from their centre, 1 = like all episodes",
+        f"{kind} of generated weights: a point is a layer in one of {len(class_ids)} episodes\n"
+        "coloured: episodes with a class; spread: their distance from their centre, 1 = like all episodes",
         fontsize=9,
     )
     return save_figure(figure, path, dpi=90)
