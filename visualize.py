@@ -75,6 +75,8 @@ flags.DEFINE_float("paper", None, "For --what=training: the paper's accuracy in 
 def main(argv):
     if len(argv) > 1:
         raise UserError(f"unexpected argument {argv[1]!r}: flags are written as --name=value")
+    if not FLAGS.what:
+        raise UserError(f"--what is missing: use {', '.join(DRAW)}")
     if FLAGS.what not in DRAW:
         raise UserError(f"--what={FLAGS.what}: unknown, use {', '.join(DRAW)}")
     if FLAGS.format not in FORMATS:
@@ -229,9 +231,7 @@ def _suffix(loaded: _Loaded) -> str:
 
 
 def _tracking(folder: Path, episodes: int) -> None:
-    if FLAGS.shot is None:
-        FLAGS.shot = TRACKED_SHOT
-    loaded = _Loaded()
+    loaded = _Loaded(shot=TRACKED_SHOT)
     way = min(TRACKED_WAY, loaded.model.way)
     first, last, labels = two_tasks(loaded.model, loaded.sampler(1), way)
     trackings, record = {}, {**loaded.about, "way": way}
@@ -244,11 +244,12 @@ def _tracking(folder: Path, episodes: int) -> None:
             raise UserError(f"{name} on --seed={FLAGS.seed}: {error}; try another seed") from error
         record[name] = {
             "weights": size,
+            "followed_to": round(found.reach, 4),
             "largest_relative_error": float(found.relative_errors().max()),
             "optimum_moved_by": round(float(found.relative_moves()[-1]), 4),
             "smallest_curvature": float(found.curvatures.min()),
             "last_loss": {
-                "followed": round(float(found.tracked_losses[-1]), 6),
+                "followed": round(float(found.tracked_losses[-1]), 6) if found.reach == 1 else None,
                 "optimised": round(float(found.optimised_losses[-1]), 6),
                 "first_task_kept": round(float(found.kept_losses[-1]), 6),
             },
@@ -273,7 +274,7 @@ DRAW = {
 class _Loaded:
     """The model of --checkpoint and the classes of --split."""
 
-    def __init__(self, data: bool = True):
+    def __init__(self, data: bool = True, shot: int | None = None):
         if not FLAGS.checkpoint:
             raise UserError(
                 "--checkpoint is missing: give a run's workdir, or results/checkpoints/omniglot_fast"
@@ -282,7 +283,7 @@ class _Loaded:
         self.model = self.checkpoint.load_model()
         info = self.checkpoint.manifest
         task = info["task"]
-        self.shot = task["shot"] if FLAGS.shot is None else FLAGS.shot
+        self.shot = (shot or task["shot"]) if FLAGS.shot is None else FLAGS.shot
         self.unlabeled = task["unlabeled"] if FLAGS.unlabeled is None else FLAGS.unlabeled
         self.images = None
         if data:

@@ -9,7 +9,7 @@ import numpy as np
 from hypertransformer_tf.analysis.attention import SHARES, AttentionMap
 from hypertransformer_tf.analysis.figures import COLOURS, SEQUENTIAL, new_figure, save_figure
 
-MOST_TICKS = 24  # texts along an axis; of more groups, some are named
+MOST_TICKS = 27  # names that fit along an axis over all tokens; of more groups, some are named
 NAMES = {
     "own_class": "samples of its class",
     "other_classes": "samples of other classes",
@@ -101,14 +101,11 @@ def _name_tokens(axis, each: AttentionMap) -> None:
         name = "Unlabeled" if label == each.way else f"Label {label + 1}"
         groups.append((where[0], len(where), name))
     queries, tokens = each.weights.shape[1:]
-    named = _thinned(groups)
-    axis.set_xticks([start + (size - 1) / 2 for start, size, _ in named])
-    axis.set_xticklabels([name for *_, name in named], rotation=90, fontsize=6)
-    rows = [group for group in groups if group[0] < queries]
-    room = 30 if queries == tokens else 12
-    named = _thinned(rows, min(MOST_TICKS, room))
-    axis.set_yticks([start + (size - 1) / 2 for start, size, _ in named])
-    axis.set_yticklabels([name for *_, name in named], fontsize=6)
+    middles = [(start + (size - 1) / 2, name) for start, size, name in groups]
+    across = _apart(middles, tokens / MOST_TICKS)
+    axis.set_xticks([middle for middle, _ in across], [name for _, name in across], rotation=90, fontsize=6)
+    down = _apart([each for each in middles if each[0] < queries], tokens / MOST_TICKS)
+    axis.set_yticks([middle for middle, _ in down], [name for _, name in down], fontsize=6)
     starts = [start for start, size, _ in groups if size > 1] if len(groups) <= 40 else []
     starts += [start for start, _, name in groups if name == "Unlabeled"]
     for start in {each.placeholders, *starts}:
@@ -118,10 +115,10 @@ def _name_tokens(axis, each: AttentionMap) -> None:
             axis.axhline(start - 0.5, color="white", linewidth=width)
 
 
-def _thinned(groups: list, most: int = MOST_TICKS) -> list:
-    """At most about `most` of the groups, evenly; placeholders and labels are thinned each by themselves."""
-    step = -(-len(groups) // most)
-    kept = []
-    for first in ("W", "L", "U"):
-        kept += [group for group in groups if group[2].startswith(first)][::step]
+def _apart(places: list[tuple[float, str]], distance: float) -> list[tuple[float, str]]:
+    """Those of the places, in ascending order, that lie at least a distance behind the one kept before."""
+    kept = places[:1]
+    for place in places[1:]:
+        if place[0] - kept[-1][0] >= distance:
+            kept.append(place)
     return kept

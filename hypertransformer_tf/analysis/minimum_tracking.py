@@ -5,8 +5,9 @@ gamma in 0..1, by
 
     d theta / d gamma = - (d2L / d theta2)^-1  (d2L / d theta d t)  (d t / d gamma).
 
-A weight generator that is optimal for the first task could in principle be integrated to any other one. Here
-SciPy integrates the equation for small models, to be compared with optimising anew at every point.
+Here SciPy integrates the equation for small models, to be compared with optimising anew at every point. The
+minimum of a convex loss can be followed anywhere; that of a net may vanish on the way, where the Hessian
+becomes singular (a fold). There the integration stops.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from hypertransformer_tf.backend import tf
 from hypertransformer_tf.data.episodes import EpisodeSampler
 from hypertransformer_tf.models.hypertransformer import HyperTransformer
 
+FOLD = 0.05  # the minimum has vanished when its smallest curvature is this part of the first task's
 Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # of weights [weight] and gamma [], all float64
 
 
@@ -31,15 +33,17 @@ class Tracking:
 
     Attributes:
         gammas: float [point], 0 = first task, 1 = last task.
-        tracked: float [point, weight], by the differential equation.
+        reach: how far the minimum could be followed; below 1 it vanished there.
+        tracked: float [followed point, weight], by the differential equation; the points up to `reach`.
         optimised: float [point, weight], by optimising at each point, from the point before.
-        tracked_losses, optimised_losses: float [point], in nats with the weight decay.
+        tracked_losses: float [followed point], in nats with the weight decay.
+        optimised_losses: float [point], likewise.
         kept_losses: float [point], of the weights that were best for the first task.
-        curvatures: float [point], smallest eigenvalue of the Hessian at the tracked weights; the equation
-            holds as long as it stays away from zero.
+        curvatures: float [followed point], smallest eigenvalue of the Hessian at the tracked weights.
     """
 
     gammas: np.ndarray
+    reach: float
     tracked: np.ndarray
     optimised: np.ndarray
     tracked_losses: np.ndarray
@@ -48,8 +52,8 @@ class Tracking:
     curvatures: np.ndarray
 
     def relative_errors(self) -> np.ndarray:
-        """float [point]: |tracked - optimised| / |optimised|."""
-        return _relative(self.tracked, self.optimised)
+        """float [followed point]: |tracked - optimised| / |optimised|."""
+        return _relative(self.tracked, self.optimised[: len(self.tracked)])
 
     def relative_moves(self) -> np.ndarray:
         """float [point]: how far the minimum has moved, |first optimum - optimised| / |optimised|."""
@@ -141,13 +145,21 @@ def track_minimum(loss: Loss, start: np.ndarray, points: int = 21, tolerance: fl
         tolerance: relative tolerance of the integration.
 
     Raises:
-        ValueError: when the Hessian becomes singular on the way or a minimum is not reached.
+        ValueError: when the Hessian is singular at once or a minimum is not reached.
     """
     derivatives = _Derivatives(loss)
     gammas = np.linspace(0.0, 1.0, points)
     optimised = [_minimise(derivatives, start, gammas[0])]
     for gamma in gammas[1:]:
         optimised.append(_minimise(derivatives, optimised[-1], gamma))
+    floor = FOLD * derivatives.curvature(optimised[0], 0.0)
+    if floor <= 0:
+        raise ValueError("the Hessian is singular at gamma = 0: no minimum to follow")
+
+    def fold(gamma, theta):
+        return derivatives.curvature(theta, gamma) - floor
+
+    fold.terminal = True
     solution = solve_ivp(
         lambda gamma, theta: derivatives.velocity(theta, gamma),
         (0.0, 1.0),
@@ -155,6 +167,7 @@ def track_minimum(loss: Loss, start: np.ndarray, points: int = 21, tolerance: fl
         t_eval=gammas,
         rtol=tolerance,
         atol=tolerance * 1e-2,
+        events=fold,
     )
     if not solution.success:
         raise ValueError(f"the minimum was lost: {solution.message}")
@@ -164,9 +177,10 @@ def track_minimum(loss: Loss, start: np.ndarray, points: int = 21, tolerance: fl
         return np.array([derivatives.value(theta, gamma) for theta, gamma in zip(weights, gammas)])
 
     kept = np.repeat(optimised[0][None], points, 0)
-    curvatures = [np.linalg.eigvalsh(derivatives.hessian(*at))[0] for at in zip(tracked, gammas)]
+    curvatures = [derivatives.curvature(*at) for at in zip(tracked, gammas)]
     return Tracking(
         gammas,
+        float(solution.t_events[0][0]) if len(solution.t_events[0]) else 1.0,
         tracked,
         np.array(optimised),
         losses(tracked),
@@ -207,26 +221,27 @@ class _Derivatives:
     def hessian(self, theta: np.ndarray, gamma: float) -> np.ndarray:
         return self._second(*_tensors(theta, gamma))[0].numpy()
 
+    def curvature(self, theta: np.ndarray, gamma: float) -> float:
+        """Smallest eigenvalue of the Hessian."""
+        return float(np.linalg.eigvalsh(self.hessian(theta, gamma))[0])
+
     def velocity(self, theta: np.ndarray, gamma: float) -> np.ndarray:
         """d theta / d gamma of the minimum."""
         hessian, mixed = self._second(*_tensors(theta, gamma))
-        try:
-            return -np.linalg.solve(hessian.numpy(), mixed.numpy())
-        except np.linalg.LinAlgError as error:
-            raise ValueError(
-                f"the Hessian is singular at gamma = {gamma:.3f}: no minimum to follow"
-            ) from error
+        return -np.linalg.solve(hessian.numpy(), mixed.numpy())
 
 
 def _minimise(derivatives: _Derivatives, start: np.ndarray, gamma: float) -> np.ndarray:
-    """Newton's method with the sizes of eigenvalues, so that it leaves saddle points, and halved steps."""
+    """Newton's method with halved steps and the sizes of the eigenvalues; it leaves saddle points."""
     theta, value = start, derivatives.value(start, gamma)
     for _ in range(500):
         slope = derivatives.gradient(theta, gamma)
-        if np.abs(slope).max() < 1e-10:
-            return theta
         sizes, axes = np.linalg.eigh(derivatives.hessian(theta, gamma))
         step = -axes @ (axes.T @ slope / np.maximum(np.abs(sizes), 1e-6))
+        if np.abs(slope).max() < 1e-9:
+            if sizes[0] > -1e-6:
+                return theta
+            step = 0.1 * axes[:, 0]  # off the saddle, downhill on both sides
         for _ in range(40):
             moved = derivatives.value(theta + step, gamma)
             if moved < value:

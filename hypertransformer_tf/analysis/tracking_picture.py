@@ -23,7 +23,12 @@ def draw_tracking(trackings: dict[str, Tracking], path: Path) -> Path:
         losses.plot(
             each.gammas, each.kept_losses, ":", color=COLOURS[3], label="weights of the first task kept"
         )
-        losses.plot(each.gammas, each.tracked_losses, color=COLOURS[0], label="followed by the equation")
+        losses.plot(
+            each.gammas[: len(each.tracked)],
+            each.tracked_losses,
+            color=COLOURS[0],
+            label="followed by the equation",
+        )
         losses.plot(
             each.gammas, each.optimised_losses, "o", color=COLOURS[1], markersize=4, label="optimised anew"
         )
@@ -31,13 +36,18 @@ def draw_tracking(trackings: dict[str, Tracking], path: Path) -> Path:
         moves, errors = each.relative_moves(), each.relative_errors()
         distances.plot(each.gammas[1:], moves[1:], ":", color=COLOURS[3], label="the optimum has moved by")
         distances.plot(
-            each.gammas[1:],
+            each.gammas[1 : len(errors)],
             np.maximum(errors[1:], 1e-12),
             color=COLOURS[0],
             label="followed weights are off by",
         )
         distances.set(yscale="log", ylabel="distance / length of the optimum", title=f"{name}: weights")
         for axis in (losses, distances):
+            if each.reach < 1:
+                axis.axvline(each.reach, color="black", linewidth=0.8)
+                place = (each.reach, 0.5)
+                axis.annotate(" here it vanishes", place, xycoords=("data", "axes fraction"), fontsize=7)
+            axis.set_xlim(-0.03, 1.03)
             axis.set_xlabel("place on the path: 0 = first task, 1 = second task", fontsize=8)
             axis.grid(alpha=0.3)
             axis.tick_params(labelsize=8)

@@ -78,23 +78,26 @@ def embed(vectors: np.ndarray, method: str, seed: int = 0) -> np.ndarray:
     return points
 
 
-def spreads(points: np.ndarray, class_ids: np.ndarray, fewest: int = 5) -> dict[int, float]:
+def spreads(points: np.ndarray, class_ids: np.ndarray, fewest: int | None = None) -> dict[int, float]:
     """How far apart the episodes of each class lie, relative to all episodes.
 
     Args:
         points: float [episode, 2].
         class_ids: int [episode, way].
-        fewest: classes in fewer episodes are left out.
+        fewest: classes in fewer episodes are left out; None = 5, or 2 when no class is in five.
 
     Returns:
         {class: root mean square distance from the centre of its episodes / that of all episodes}: 1 = no
         cluster, 0 = one point.
     """
     whole = _radius(points)
+    numbers, counts = np.unique(class_ids, return_counts=True)
+    if fewest is None:
+        fewest = 5 if counts.max() >= 5 else 2
     found = {}
-    for each in np.unique(class_ids):
-        members = points[(class_ids == each).any(1)]
-        if len(members) >= fewest:
+    for each, count in zip(numbers, counts):
+        if count >= fewest:
+            members = points[(class_ids == each).any(1)]
             found[int(each)] = _radius(members) / max(whole, 1e-12)
     return found
 
@@ -112,11 +115,8 @@ def chance_spread(points: np.ndarray, class_ids: np.ndarray, rank: int, seed: in
 
 
 def tightest_classes(points: np.ndarray, class_ids: np.ndarray, count: int) -> list[int]:
-    """The classes with the smallest spread, tightest first; all that there are if fewer than `count`.
-
-    In maps of few episodes no class may be in five of them; then two have to do.
-    """
-    found = spreads(points, class_ids) or spreads(points, class_ids, 2)
+    """The classes with the smallest spread, tightest first; all that there are if fewer than `count`."""
+    found = spreads(points, class_ids)
     return sorted(found, key=found.get)[:count]
 
 

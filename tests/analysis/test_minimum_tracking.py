@@ -30,6 +30,7 @@ def convex():
 
 
 def test_logistic_regression_is_followed_to_the_other_task(convex):
+    assert convex.reach == 1.0
     assert convex.tracked.shape == convex.optimised.shape == (6, 12)
     assert convex.relative_moves()[-1] > 0.3  # the tasks do differ
     assert convex.relative_errors().max() < 1e-4
@@ -38,15 +39,30 @@ def test_logistic_regression_is_followed_to_the_other_task(convex):
     assert convex.curvatures.min() > 0.009  # the weight decay holds the Hessian up
 
 
-def test_two_layer_net_is_followed_to_the_other_task():
+def test_two_layer_net_is_followed_to_a_near_task():
     path, labels, way = tasks()
-    loss, size = two_layer_net(path, labels, way, hidden=3, decay=0.03)
+
+    def near(gamma):
+        return path(0.25 * gamma)
+
+    loss, size = two_layer_net(near, labels, way, hidden=3, decay=0.05)
     start = np.random.default_rng(1).normal(size=size)
-    found = track_minimum(loss, start, points=11)
-    assert size == 24 and found.curvatures.min() > 0
-    assert found.relative_moves()[-1] > 0.1
+    found = track_minimum(loss, start, points=6)
+    assert size == 24 and found.reach == 1.0 and found.curvatures.min() > 0
+    assert found.relative_moves()[-1] > 0.05
     assert found.relative_errors().max() < 1e-3
     np.testing.assert_allclose(found.tracked_losses, found.optimised_losses, atol=1e-6)
+
+
+def test_following_stops_where_the_minimum_vanishes():
+    def loss(theta, gamma):  # a minimum at sqrt(1/2 - gamma) until gamma = 1/2, another one far below
+        return theta[0] ** 3 / 3 - (0.5 - gamma) * theta[0] + tf.nn.relu(-5.0 - theta[0]) ** 4
+
+    found = track_minimum(loss, np.ones(1), points=11)
+    assert found.reach == pytest.approx(0.5, abs=0.01)
+    assert found.tracked.shape == (5, 1) and found.optimised.shape == (11, 1)
+    np.testing.assert_allclose(found.tracked[:, 0], np.sqrt(0.5 - found.gammas[:5]), atol=1e-4)
+    assert found.relative_errors().max() < 1e-3
 
 
 def test_a_minimum_in_closed_form():
@@ -64,7 +80,7 @@ def test_a_singular_hessian_is_reported():
     def loss(theta, gamma):
         return tf.square(theta[0] - gamma) + 0.0 * theta[1] ** 2
 
-    with pytest.raises(ValueError, match="Hessian is singular at gamma = 0.000"):
+    with pytest.raises(ValueError, match="Hessian is singular at gamma = 0"):
         track_minimum(loss, np.zeros(2), points=3)
 
 

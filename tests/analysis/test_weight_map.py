@@ -59,6 +59,8 @@ def test_classes_in_few_episodes_are_left_out():
     points, class_ids = clustered(episodes=8)
     counts = {each: int((class_ids == each).any(1).sum()) for each in range(12)}
     assert set(weight_map.spreads(points, class_ids, 3)) == {c for c, n in counts.items() if n >= 3}
+    few = class_ids[:2]
+    assert set(weight_map.spreads(points[:2], few)) == set(few[0]) & set(few[1])
 
 
 def test_pca_keeps_distances_of_a_plane():
