@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from hypertransformer_tf.errors import UserError, run_program  # noqa: E402
+from hypertransformer_tf.evaluation.paper import PAPER  # noqa: E402
 from hypertransformer_tf.evaluation.records import FIELDS, read_records  # noqa: E402
 
 FLAGS = flags.FLAGS
@@ -22,12 +23,6 @@ flags.DEFINE_string("readme", str(ROOT / "README.md"), "File to rewrite.")
 flags.DEFINE_string("results", str(ROOT / "results"), "Folder of the records.")
 
 EXPORTS = "benchmarks/export.json"
-# The paper's table 1, HyperTransformer rows: (dataset, way, shot, channels) -> accuracy in percent.
-PAPER = {
-    ("omniglot", 20, shot, channels): accuracy
-    for shot, row in ((1, (87.2, 93.7, 95.5, 95.7, 96.2)), (5, (94.7, 98.0, 98.6, 98.8, 98.8)))
-    for channels, accuracy in zip((8, 16, 32, 48, 64), row)
-}
 
 
 def render(records: dict[str, dict]) -> str:
