@@ -9,8 +9,8 @@ from hypertransformer_tf.errors import UserError
 from hypertransformer_tf.models.hypertransformer import HyperTransformer
 from hypertransformer_tf.training import checkpoints
 
-# Comes with the project: drawings and characters, 20-way, see README, "Classifiers from a folder of images".
-CHARACTERS = Path(__file__).resolve().parents[2] / "results" / "checkpoints" / "omniglot_fast"
+# Comes with the project, for drawings and characters (gin/characters.gin).
+CHARACTERS = Path(__file__).resolve().parents[2] / "results" / "checkpoints" / "characters"
 
 
 @dataclasses.dataclass(frozen=True)
