@@ -13,6 +13,12 @@ from hypertransformer_tf.export.frozen import freeze
 from hypertransformer_tf.export.saved_model import write_saved_model
 
 
+@pytest.fixture
+def queries():
+    """uint8 images to classify."""
+    return np.random.default_rng(2).integers(0, 256, [7, 16, 16, 1]).astype(np.uint8)
+
+
 def in_package(model, support, queries, statistics):
     """Logits of the model itself, for the classes of the support set."""
     images = tf.cast(support.images, tf.float32)[None] / 128.0 - 1.0
