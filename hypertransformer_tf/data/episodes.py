@@ -194,6 +194,8 @@ class EpisodeSampler:
 
     def _prepare(self, images, slots, turns, indices, part) -> tf.Tensor:
         """uint8 images augmented and scaled; `part`: 0 = support, 1 + b = query batch b."""
+        if images.dtype == tf.float32:  # embeddings
+            return images
         if self.rotate:
             images = rotate_by_90(images, tf.gather(turns, slots, batch_dims=1))
 
@@ -202,8 +204,6 @@ class EpisodeSampler:
 
         if self.augmentation is not None:
             images = self.augmentation(images, slots, self.way, part, random)
-        if images.dtype == tf.float32:  # embeddings
-            return images
         return tf.cast(images, tf.float32) / 128.0 - 1.0
 
     def _gather_mapped(self, rows: tf.Tensor) -> tf.Tensor:
