@@ -5,6 +5,7 @@ from pathlib import Path
 from absl import flags
 
 from hypertransformer_tf import configuration
+from hypertransformer_tf.analysis.training_pictures import training_pictures
 from hypertransformer_tf.data.sources import load_splits
 from hypertransformer_tf.errors import UserError, run_program
 from hypertransformer_tf.training.loop import train
@@ -28,7 +29,7 @@ def main(_):
     workdir = Path(FLAGS.workdir or Path("runs") / Path(FLAGS.gin_file[-1]).stem)
     workdir.mkdir(parents=True, exist_ok=True)
     splits = load_splits(FLAGS.data_dir)
-    result = train(splits, workdir, strategy, configuration.check_all_used)
+    result = train(splits, workdir, strategy, configuration.check_all_used, training_pictures)
     print(f"{result.ending} after {result.step:,} steps")
     if result.ending == "interrupted":
         print("everything is saved; the same command goes on from here")

@@ -51,6 +51,7 @@ def load_splits(
     channels: int = 1,
     images_per_class: int = 20,
     download: bool = False,
+    label: str | None = None,
 ) -> Splits:
     """Loads a data set and splits its classes.
 
@@ -79,6 +80,7 @@ def load_splits(
         channels: of the images of folders: 1 = grey, 3 = RGB.
         images_per_class: of glyphs.
         download: let TFDS download what is not there.
+        label: what results call a "folder", "npy" or "embeddings" data set; None = its `name`.
 
     Returns:
         Splits.
@@ -122,7 +124,7 @@ def load_splits(
         images = load_tfds(base, name[len("tfds:") :], image_size, download)
     else:
         images = _load_images(name, base, image_size or OMNIGLOT_SIZE, resampling, download)
-    label = re.sub(r"[:/]", "-", name)  # it becomes part of file names
+    label = re.sub(r"[^\w.+-]", "-", label or name)  # it becomes part of file names
     if split == "reference":
         ranges = {"train": train, "val": val, "test": test}
         for part, text in ranges.items():

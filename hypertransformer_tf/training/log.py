@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+import numpy as np
 from tqdm import tqdm
 
 from hypertransformer_tf.backend import tf
@@ -49,6 +50,17 @@ class RunLog:
         with self._board.as_default(step=step):
             for name, value in values.items():
                 tf.summary.scalar(name, value)
+
+    def pictures(self, step: int, pictures: dict[str, np.ndarray]) -> None:
+        """Shows pictures, uint8 [height, width, channels] by name, in TensorBoard."""
+        with self._board.as_default(step=step):
+            for name, pixels in pictures.items():
+                tf.summary.image(name, pixels[None])
+
+    def graph(self, function) -> None:
+        """Shows the graph of a concrete function in TensorBoard."""
+        with self._board.as_default(step=0):
+            tf.summary.graph(function.graph)
 
     def say(self, text: str) -> None:
         """Prints a line without disturbing the progress bar."""

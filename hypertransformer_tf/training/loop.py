@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Callable, NamedTuple
 
 import gin
+import numpy as np
 
 from hypertransformer_tf.backend import keras, tf
 from hypertransformer_tf.data.augmentation import Augmentation
-from hypertransformer_tf.data.episodes import EpisodeSampler
+from hypertransformer_tf.data.episodes import Episodes, EpisodeSampler
 from hypertransformer_tf.data.splits import Splits
 from hypertransformer_tf.errors import UserError
 from hypertransformer_tf.evaluation.accuracy import TaskEvaluator
@@ -54,12 +55,16 @@ class Result(NamedTuple):
     best_accuracy: float
 
 
-@gin.configurable(denylist=["splits", "workdir", "strategy", "ready"])
+Pictures = Callable[[HyperTransformer, Episodes], dict[str, np.ndarray]]
+
+
+@gin.configurable(denylist=["splits", "workdir", "strategy", "ready", "pictures"])
 def train(
     splits: Splits,
     workdir: Path,
     strategy: tf.distribute.Strategy,
     ready: Callable[[], None] = lambda: None,
+    pictures: Pictures | None = None,
     episodes: int = 4_000_000,
     max_minutes: float | None = None,
     steps_per_call: int = 10,
@@ -69,6 +74,8 @@ def train(
     checkpoint_episodes: int = 50_000,
     keep: int = 3,
     seed: int = 0,
+    picture_episodes: int = 200_000,
+    write_graph: bool = False,
 ) -> Result:
     """Trains a HyperTransformer; goes on where an earlier run in the same workdir stopped.
 
@@ -86,6 +93,10 @@ def train(
         checkpoint_episodes: how often the state is saved.
         keep: how many of the newest states are kept.
         seed: of parameters and episodes.
+        pictures: makes pictures (uint8 [height, width, channels] by name) of a model and a validation
+            episode, for TensorBoard.
+        picture_episodes: how often it does; 0 = never.
+        write_graph: show the graph of the first call in TensorBoard, once (some MB).
 
     Raises:
         UserError: for impossible values, a checkpoint of another configuration, or a loss that is no
@@ -102,10 +113,15 @@ def train(
     for name, value in counts.items():
         if value < 1:
             raise UserError(f"train.{name} = {value}: must be at least 1")
+    if picture_episodes < 0:
+        raise UserError(f"train.picture_episodes = {picture_episodes}: must be 0 (none) or above")
     run = _Run(splits, workdir, strategy, seed, episodes, validation_tasks, validation_statistics, keep)
     ready()
     print(run.summary(), flush=True)
-    return run.train(max_minutes, steps_per_call, validate_episodes, checkpoint_episodes)
+    if pictures is None or not picture_episodes:
+        pictures, picture_episodes = None, episodes
+    every = {"validate": validate_episodes, "checkpoint": checkpoint_episodes, "picture": picture_episodes}
+    return run.train(max_minutes, steps_per_call, every, pictures, write_graph)
 
 
 class _Run:
@@ -148,6 +164,7 @@ class _Run:
             self.optimizer.build(self.step_function.variables)
         self.per_step = self.step_function.episodes_per_step
         self.total_steps = -(-episodes // self.per_step)
+        self.validation = validation
         self.evaluator = TaskEvaluator(self.model, validation, [statistics])
         self.validated_step = -1
         self.clock = tf.Variable([0.0, -1.0], dtype=tf.float64, trainable=False)  # seconds, best accuracy
@@ -190,14 +207,11 @@ class _Run:
             "TrainingStep.episodes_per_step": self.per_step,
         }
 
-    def train(self, max_minutes, steps_per_call, validate_episodes, checkpoint_episodes) -> Result:
+    def train(self, max_minutes, steps_per_call, episodes_between, pictures, write_graph) -> Result:
         """Runs until the end, the time limit or a signal."""
         manifest = self.checkpoints.restore()
         step = resumed = manifest["step"] if manifest else 0
-        every = {
-            name: max(1, -(-count // self.per_step))
-            for name, count in (("validate", validate_episodes), ("checkpoint", checkpoint_episodes))
-        }
+        every = {name: max(1, -(-count // self.per_step)) for name, count in episodes_between.items()}
         log = RunLog(self.workdir, step, self.total_steps)
         call = self._make_call()
         stop = _StopSignals()
@@ -215,6 +229,10 @@ class _Run:
                 step += count
                 if step == resumed + count:
                     self._write_configuration()
+                    if write_graph and resumed == 0:
+                        log.graph(
+                            call.get_concrete_function(tf.constant(0, tf.int64), tf.constant(1, tf.int64))
+                        )
                 if metrics["first_bad_step"] >= 0:
                     log.close()
                     raise UserError(self._not_finite(int(metrics["first_bad_step"])))
@@ -227,6 +245,10 @@ class _Run:
                     window = _Window()
                 if step % every["validate"] == 0:
                     self._validate(log, step)
+                if pictures and step % every["picture"] == 0:
+                    with self.average.applied():
+                        episode = self.validation(tf.constant([0], tf.int64))
+                        log.pictures(step, pictures(self.model, episode))
                 if step % every["checkpoint"] == 0:
                     self._save(step)
         finished = step >= self.total_steps or self._time_is_up(max_minutes)
@@ -242,8 +264,8 @@ class _Run:
         It returns mean metrics and the first step with a loss or gradient that is not finite, or -1.
         """
         strategy, run_step = self.strategy, self.step_function
-        how = {"loss": tf.distribute.ReduceOp.SUM, "accuracy": tf.distribute.ReduceOp.SUM}
-        names = ("loss", "accuracy", "gradient_norm", "learning_rate")
+        summed = run_step.summed_metrics
+        names = (*summed, "gradient_norm", "learning_rate")
 
         @tf.function
         def call(first, count):
@@ -251,11 +273,11 @@ class _Run:
             for step in tf.range(first, first + count):
                 metrics = strategy.run(run_step, args=(step,))
                 values = [
-                    strategy.reduce(how.get(name, tf.distribute.ReduceOp.MEAN), metrics[name], axis=None)
+                    strategy.reduce("SUM" if name in summed else "MEAN", metrics[name], axis=None)
                     for name in names
                 ]
                 sums += tf.stack(values)
-                sound = tf.reduce_all(tf.math.is_finite(values[:3]))
+                sound = tf.reduce_all(tf.math.is_finite(values[:-1]))
                 bad = tf.where(sound | (bad >= 0), bad, step + 1)
             means = dict(zip(names, tf.unstack(sums / tf.cast(count, tf.float32))))
             return {**means, "first_bad_step": bad}

@@ -48,6 +48,7 @@ class TrainingStep:
         l2_generated: weight of the sum of squares of all generated weights (1e-3 for LEO's task, appendix D).
         weight_variation: weight of the sum of squares of what is generated on top of learned kernels
             (`HyperTransformer.add_learned_weights`).
+        weight_norms: report the norms of generated weights.
 
     Raises:
         UserError: when the batch can't be divided by replicas and towers, or options lack their other half.
@@ -69,12 +70,14 @@ class TrainingStep:
         warmup_episodes: int = 0,
         l2_generated: float = 0.0,
         weight_variation: float = 0.0,
+        weight_norms: bool = True,
     ):
         self.model, self.optimizer, self.sampler, self.average = model, optimizer, sampler, average
         self.statistics = check_statistics(statistics)
         self.episodes_per_step, self.towers = episodes_per_step, towers
         self.label_smoothing, self.warmup_episodes = label_smoothing, warmup_episodes
         self.l2_generated, self.weight_variation = l2_generated, weight_variation
+        self.weight_norms = weight_norms
         self.masking, self.total_episodes = masking or SupportMasking(), total_episodes
         self.masking.check(sampler.unlabeled)
         self.shared_head = shared_head if shared_head is not None and shared_head.weight else None
@@ -102,15 +105,16 @@ class TrainingStep:
             step: int64 scalar tensor, number of steps done before.
 
         Returns:
-            Scalars of this replica: "loss" (nats) and "accuracy" (0..1), each the replica's share, to be
-            summed over replicas, and the optimizer's metrics, the same on every replica.
+            Scalars of this replica: "loss" (nats), "accuracy" (0..1) and "norm/<layer>" (Euclidean norm of
+            the weights generated for a layer, mean over episodes), each the replica's share, to be summed
+            over replicas, and the optimizer's metrics, the same on every replica.
         """
         context = tf.distribute.get_replica_context()
         part = self.episodes_per_step // (context.num_replicas_in_sync * self.towers)
         first = step * self.episodes_per_step
         first += tf.cast(context.replica_id_in_sync_group, tf.int64) * part * self.towers
         towers = [self._tower(first + i * part + tf.range(part, dtype=tf.int64)) for i in range(self.towers)]
-        losses, accuracies, gradients, statistics = zip(*towers)
+        losses, accuracies, gradients, statistics, norms = zip(*towers)
         gradients = [tf.add_n(each) for each in zip(*gradients)]
         if context.num_replicas_in_sync > 1:
             gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
@@ -119,7 +123,21 @@ class TrainingStep:
         self.model.update_moving_averages(means, step)
         if self.average is not None:
             self.average.update(step)
-        return {"loss": tf.add_n(losses), "accuracy": tf.add_n(accuracies), **metrics}
+        norms = {f"norm/{layer}": tf.add_n([each[layer] for each in norms]) for layer in norms[0]}
+        return {"loss": tf.add_n(losses), "accuracy": tf.add_n(accuracies), **norms, **metrics}
+
+    @property
+    def summed_metrics(self) -> tuple[str, ...]:
+        """Names of the metrics that are a replica's share of the whole; others are the same everywhere."""
+        norms = [f"norm/{layer}" for layer in self._normed_layers()]
+        return ("loss", "accuracy", *norms)
+
+    def _normed_layers(self) -> list[str]:
+        """Generated layers whose weights' norm is a metric."""
+        if not self.weight_norms or (self.shared_head and self.shared_head.alone):
+            return []
+        conv = [layer.name for layer, done in zip(self.model.cnn.conv_layers, self.model.learned) if not done]
+        return [*conv, "logits"]
 
     def _tower(self, indices: tf.Tensor):
         """Loss, accuracy (each a share of the global mean), gradients and BN statistics of a part."""
@@ -150,9 +168,13 @@ class TrainingStep:
             statistics = tuple(
                 Moments(v["moving_mean"] + 0.0, v["moving_square"] + 0.0) for v in self.model.layer_variables
             )
-            return loss, tf.constant(0.0), gradients, statistics
+            return loss, tf.constant(0.0), gradients, statistics, {}
         accuracy = tf.reduce_sum(query_accuracy(outputs.logits, episodes.query_labels)) * share
-        return loss, accuracy, gradients, outputs.batch_statistics
+        norms = {
+            layer: tf.reduce_sum(tf.sqrt(sum_of_squares([outputs.slices[layer]]))) * share
+            for layer in self._normed_layers()
+        }
+        return loss, accuracy, gradients, outputs.batch_statistics, norms
 
     def _losses(self, outputs, episodes, first: tf.Tensor) -> tf.Tensor:
         """Loss of each episode, with everything that is added to the cross entropy."""

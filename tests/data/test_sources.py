@@ -64,3 +64,9 @@ def test_glyphs_as_further_training_classes(data_dir):
         ours = joined.train.class_array(index)
         other = omniglot.train if index < 1150 else glyphs.train
         assert (ours == other.class_array(index if index < 1150 else index - 1150)).all()
+
+
+def test_a_label_names_the_data_set_in_results(tiny_data):
+    ranges = {"train": "0-9", "val": "10-12", "test": "13-15"}
+    assert load_splits(str(tiny_data), "npy", **ranges).name == "npy"
+    assert load_splits(str(tiny_data), "npy", **ranges, label="my/set 1").name == "my-set-1"
