@@ -22,7 +22,7 @@ flags.DEFINE_bool("check", False, "Only compare.")
 flags.DEFINE_string("readme", str(ROOT / "README.md"), "File to rewrite.")
 flags.DEFINE_string("results", str(ROOT / "results"), "Folder of the records.")
 
-EXPORTS = "benchmarks/export.json"
+EXPORTS, SPEED = "benchmarks/export.json", "benchmarks/training.json"
 
 
 def render(records: dict[str, dict]) -> str:
@@ -100,6 +100,13 @@ def render_exports(record: dict) -> str:
     return "\n".join(lines)
 
 
+def render_speed(record: dict) -> str:
+    """Markdown: episodes per second of training and sampling."""
+    lines = [f"| Omniglot, 20-way 1-shot, 8 channels; {record['hardware']} | episodes/s |", "|---|---|"]
+    lines += [f"| {name} | {rate:,.0f} |" for name, rate in record["episodes_per_second"].items()]
+    return "\n".join(lines)
+
+
 def fill(text: str, part: str, content: str) -> str:
     """Puts content between the markers of a part; raises UserError when there are none."""
     begin, end = f"<!-- {part}: begin -->", f"<!-- {part}: end -->"
@@ -113,8 +120,9 @@ def main(_):
     readme, results = Path(FLAGS.readme), Path(FLAGS.results)
     text = readme.read_text()
     rendered = fill(text, "results", render(read_records(results)))
-    if (results / EXPORTS).exists():
-        rendered = fill(rendered, "exports", render_exports(json.loads((results / EXPORTS).read_text())))
+    for part, file, renderer in (("exports", EXPORTS, render_exports), ("speed", SPEED, render_speed)):
+        if (results / file).exists():
+            rendered = fill(rendered, part, renderer(json.loads((results / file).read_text())))
     if FLAGS.check:
         if rendered != text:
             raise UserError(f"{readme} differs from the records: run python scripts/results_table.py")
