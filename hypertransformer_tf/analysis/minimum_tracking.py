@@ -251,7 +251,7 @@ def _minimise(derivatives: _Derivatives, start: np.ndarray, gamma: float) -> np.
             break
         theta, value = theta + step, moved
     slope = np.abs(derivatives.gradient(theta, gamma)).max()
-    if slope > 1e-6:
+    if slope > 1e-5:
         raise ValueError(f"no minimum reached at gamma = {gamma:.3f}: the slope is still {slope:.1e}")
     return theta
 
