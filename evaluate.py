@@ -110,7 +110,7 @@ def _evaluate(checkpoint: trained.Trained, place: Path, statistics: list[str]) -
             "evaluation_seed": FLAGS.seed,
             "evaluation_seconds": round(seconds, 1),
             "config": info["operative_config"],
-            "checkpoint": str(checkpoint.path),
+            "checkpoint": _name(checkpoint.path),
             "hardware": hardware(),
             "versions": versions(),
         }
@@ -128,6 +128,15 @@ def _evaluate(checkpoint: trained.Trained, place: Path, statistics: list[str]) -
         draw_episode(model, sampler(tf.constant([0], tf.int64)), Path(FLAGS.picture), statistics[0])
         print(f"picture: {FLAGS.picture}")
     print(f"records: {folder}/{name}_{FLAGS.split}_*.json")
+
+
+def _name(path: Path) -> str:
+    """A checkpoint's name in records, which don't tell where somebody's files lie."""
+    return (
+        f"{path.parent.parent.name}/{path.name}"
+        if path.parent.name == "checkpoints" and (path.name.startswith("best-"))
+        else path.name
+    )
 
 
 if __name__ == "__main__":

@@ -26,45 +26,36 @@ EXPORTS, SPEED = "benchmarks/export.json", "benchmarks/training.json"
 
 
 def render(records: dict[str, dict]) -> str:
-    """Markdown table with one line for each evaluated model, from the records of its statistics sources."""
-    models: dict[tuple, dict[str, dict]] = {}
-    for record in records.values():
-        if set(FIELDS) <= set(record):
-            key = tuple(
-                record[name]
-                for name in (
-                    "dataset",
-                    "split",
-                    "way",
-                    "shot",
-                    "channels",
-                    "generated",
-                    "episodes_trained",
-                    "checkpoint",
-                )
-            )
-            models.setdefault(key, {})[record["statistics"]] = record
+    """Markdown table with one line for each evaluated model, from the records of its statistics sources.
+
+    Records of rows of the paper are left to `scripts/reproduce.py`.
+    """
+    models: dict[str, dict[str, dict]] = {}
+    for name, record in records.items():
+        if set(FIELDS) <= set(record) and "row" not in record:
+            run = name.removesuffix(f"_{record['split']}_{record['statistics']}")
+            models.setdefault(run, {})[record["statistics"]] = record
     lines = [
-        "| data, classes | task | channels, generated | paper | support | query | moving | tasks x images | "
-        "episodes trained | minutes | hardware |",
+        "| run | data, classes | task | channels, generated | paper | support | query | moving "
+        "| tasks x images | episodes | minutes |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for key in sorted(models, key=str):
-        dataset, split, way, shot, channels, generated, episodes, _ = key
-        by_source = models[key]
+    for run, by_source in sorted(models.items()):
         one = next(iter(by_source.values()))
         cells = [
             f"{by_source[s]['accuracy']:.2f} ± {by_source[s]['ci95']:.2f}" if s in by_source else "-"
             for s in ("support", "query", "moving")
         ]
-        paper = PAPER.get((dataset, way, shot, channels), "-")
+        paper = PAPER.get((one["dataset"], one["way"], one["shot"], one["channels"]), "-")
         lines.append(
-            f"| {dataset}, {split} | {way}-way {shot}-shot | {channels}, {generated} | {paper} | "
+            f"| {run} | {one['dataset']}, {one['split']} | {one['way']}-way {one['shot']}-shot "
+            f"| {one['channels']}, {one['generated']} | {paper} | "
             + " | ".join(cells)
-            + f" | {one['tasks']} x {one['query_per_task']} | {episodes:,} "
-            f"| {one['train_seconds'] / 60:.0f} | {one['hardware']} |"
+            + f" | {one['tasks']} x {one['query_per_task']} | {one['episodes_trained']:,} "
+            f"| {one['train_seconds'] / 60:.0f} |"
         )
-    return "\n".join(lines)
+    hardware = {record["hardware"] for record in records.values()}
+    return "\n".join([*lines, "", f"Trained and evaluated on: {', '.join(sorted(hardware))}."])
 
 
 def render_exports(record: dict) -> str:
