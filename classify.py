@@ -6,6 +6,7 @@ import csv
 import glob
 import io
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from absl import flags
 from tqdm import tqdm
 
 from hypertransformer_tf.errors import UserError, run_program
+from hypertransformer_tf.evaluation.pictures import check_picture
 from hypertransformer_tf.evaluation.records import text_table
 from hypertransformer_tf.export.classifier import Classifier
 
@@ -33,8 +35,8 @@ def main(argv):
         raise UserError("--model is missing: classify.py --model=my_model IMAGE_OR_FOLDER...")
     if len(argv) < 2:
         raise UserError("no images: name files, folders or patterns, or - for a list on standard input")
-    if FLAGS.picture and Path(FLAGS.picture).suffix.lower() not in (".png", ".pdf", ".svg"):
-        raise UserError(f"--picture={FLAGS.picture}: name a .png, .pdf or .svg file")
+    if FLAGS.picture is not None:
+        check_picture(FLAGS.picture)
     files = list_files(argv[1:])
     classifier = Classifier(Path(FLAGS.model))
     bar = tqdm(total=len(files), unit="image", dynamic_ncols=True, mininterval=0.5, disable=len(files) < 1000)
@@ -64,21 +66,24 @@ def list_files(arguments) -> list[Path]:
     files: list[Path] = []
     for argument in arguments:
         if argument == "-":
-            files += [Path(line.rstrip("\n")) for line in sys.stdin if line.strip()]
+            lines = sys.stdin.buffer.read().splitlines()
+            files += [Path(os.fsdecode(line)) for line in lines if line.strip()]
             continue
+        if not argument:
+            raise UserError("an empty file name was given: name files, folders or patterns")
         path = Path(argument)
         if path.is_dir():
             found = sorted(each for each in path.rglob("*") if each.is_file() and _visible(each))
             if not found:
-                raise UserError(f"{path} holds no files")
+                raise UserError(f"the folder {path} holds no files: name another one")
             files += found
         elif path.exists():
             files.append(path)
         else:
             matches = sorted(glob.glob(argument, recursive=True))
             if not matches:
-                raise UserError(f"{argument} does not exist")
-            files += [Path(match) for match in matches if Path(match).is_file()]
+                raise UserError(f"{argument} does not exist: name files, folders or patterns that match some")
+            files += list_files(matches)
     if not files:
         raise UserError("there are no files to classify: name images or folders of images")
     return files

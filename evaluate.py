@@ -15,6 +15,7 @@ from hypertransformer_tf.data.sources import load_splits
 from hypertransformer_tf.errors import UserError, run_program
 from hypertransformer_tf.evaluation.accuracy import TaskEvaluator
 from hypertransformer_tf.evaluation.intervals import confidence_interval
+from hypertransformer_tf.evaluation.pictures import check_picture
 from hypertransformer_tf.evaluation.records import hardware, text_table, versions, write_csv, write_record
 from hypertransformer_tf.models.normalization import STATISTICS, check_statistics
 from hypertransformer_tf.training import trained
@@ -30,7 +31,12 @@ flags.DEFINE_string("strategy", "auto", "Device: auto, cpu, gpu.")
 flags.DEFINE_enum("split", "test", ["test", "val"], "Classes to evaluate on.")
 flags.DEFINE_integer("tasks", 1024, "Number of tasks; the confidence interval is over tasks.", 1)
 flags.DEFINE_integer("query_batches", 16, "Query batches of a task.", 1)
-flags.DEFINE_integer("query_batch_size", 100, "Query images of a batch, all classes together.", 1)
+flags.DEFINE_integer(
+    "query_batch_size",
+    None,
+    "Query images of a batch, all classes together; default: 100, or what there is.",
+    1,
+)
 flags.DEFINE_list("statistics", list(STATISTICS), "Sources of batch statistics.")
 flags.DEFINE_integer("seed", 0, "Of the tasks.", 0)
 flags.DEFINE_string("output_dir", None, "Folder for records; default: evaluation/ in the workdir.")
@@ -42,7 +48,11 @@ flags.DEFINE_integer(
 )
 
 
-def main(_):
+def main(argv):
+    if len(argv) > 1:
+        raise UserError(f"unexpected argument {argv[1]!r}: see --help")
+    if FLAGS.picture is not None:
+        check_picture(FLAGS.picture)
     statistics = [check_statistics(name) for name in FLAGS.statistics]
     configure_threads()
     make_strategy("auto" if FLAGS.strategy == "mirrored" else FLAGS.strategy)
@@ -75,9 +85,10 @@ def _evaluate(checkpoint: trained.Trained, place: Path, statistics: list[str]) -
     images, dataset = getattr(splits, FLAGS.split), splits.name
     model = checkpoint.load_model()
     task = info["task"]
-    sampler = EpisodeSampler(
-        images, task["way"], task["shot"], FLAGS.query_batch_size, task["unlabeled"], FLAGS.seed, FLAGS.split
-    )
+    way, held = task["way"], task["shot"] + task["unlabeled"]
+    there_are = way * max(1, int(images.counts.min()) - held)
+    query = FLAGS.query_batch_size or min(100, there_are)
+    sampler = EpisodeSampler(images, way, task["shot"], query, task["unlabeled"], FLAGS.seed, FLAGS.split)
     evaluator = TaskEvaluator(model, sampler, statistics, FLAGS.query_batches)
     started = time.perf_counter()
     with tqdm(total=FLAGS.tasks, unit="task", dynamic_ncols=True, mininterval=1.0) as bar:
@@ -101,8 +112,8 @@ def _evaluate(checkpoint: trained.Trained, place: Path, statistics: list[str]) -
             "accuracy": round(100 * interval.mean, 3),
             "ci95": half_width,
             "tasks": FLAGS.tasks,
-            "query_per_task": FLAGS.query_batches * FLAGS.query_batch_size,
-            "query_batch_size": FLAGS.query_batch_size,
+            "query_per_task": FLAGS.query_batches * query,
+            "query_batch_size": query,
             "classes": images.num_classes,
             "episodes_trained": info["episodes_trained"],
             "train_seconds": info["train_seconds"],

@@ -54,6 +54,8 @@ def main(argv):
     started = time.perf_counter()
     support_dir, output = Path(FLAGS.support_dir), Path(FLAGS.output_dir)
     check_output(output, FLAGS.overwrite, cards.CARD)
+    if support_dir.resolve() in (output.resolve(), *output.resolve().parents):
+        raise UserError(f"--output_dir={output} lies in the folder of the classes: name one outside of it")
     checkpoint = trained.find(Path(FLAGS.checkpoint) if FLAGS.checkpoint else trained.CHARACTERS)
     info = checkpoint.manifest
     preparation = Preparation.of_model(info["model"]["image_shape"], info["dataset"], FLAGS.polarity)
@@ -85,8 +87,9 @@ def main(argv):
 
     replace_folder(output, write)
     shots = sorted(set(support.counts))
-    images = f"{shots[0]} to {shots[-1]}" if len(shots) > 1 else str(shots[0])
-    print(f"{len(support.names)} classes with {images} images each -> {output}")
+    images = f"{shots[0]} to {shots[-1]} images" if len(shots) > 1 else f"{shots[0]} images"
+    images = "1 image" if shots == [1] else images
+    print(f"{len(support.names)} classes with {images} each -> {output}")
     print(f"CNN: {frozen.num_parameters:,} parameters, {frozen.multiply_adds:,} multiply-adds per image")
     if expected.images:
         percent = 100 * expected.right / expected.images

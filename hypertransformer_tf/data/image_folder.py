@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from hypertransformer_tf.errors import UserError
 
 _MODES = {1: "L", 3: "RGB"}
 _MAX_PIXELS = 100_000_000  # an image file of a few kB can claim billions
+warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit above is ours
 
 
 def load_image_folder(folder: Path, image_size: int = 28, channels: int = 1) -> ClassImages:
@@ -109,16 +112,16 @@ def find_images(folder: Path) -> dict[str, list[Path]]:
     except OSError as error:
         raise UserError(f"{folder} can't be read ({error.strerror})") from error
     if not is_folder:
-        what = (
-            "is a file, not a folder: unpack it if it is an archive, and"
-            if folder.exists()
-            else ("does not exist:")
-        )
+        what = "does not exist:"
+        if folder.exists():
+            what = "is a file, not a folder: unpack it if it is an archive, and"
         raise UserError(f"{folder} {what} give a folder that holds a folder of images for each class")
     classes = {}
+    _check_readable(folder)
     for class_folder in sorted(path for path in folder.iterdir() if path.is_dir() and is_visible(path.name)):
         if folder.resolve().is_relative_to(class_folder.resolve()):
             raise UserError(f"{class_folder} is a link to a folder that it lies in: remove the link")
+        _check_readable(class_folder)
         files = sorted(path for path in class_folder.rglob("*") if path.is_file() and is_visible(path.name))
         if not files:
             raise UserError(f"the class folder {class_folder} holds no images: fill it or remove it")
@@ -128,6 +131,11 @@ def find_images(folder: Path) -> dict[str, list[Path]]:
             f"{folder} holds no class folders: put the images of each class into a folder of its own"
         )
     return classes
+
+
+def _check_readable(folder: Path) -> None:
+    if not os.access(folder, os.R_OK | os.X_OK):
+        raise UserError(f"the folder {folder} can't be read: change its permissions")
 
 
 def read_image(file: File, image_size: int | tuple[int, int], channels: int) -> np.ndarray:
@@ -146,6 +154,8 @@ def read_image(file: File, image_size: int | tuple[int, int], channels: int) -> 
     """
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
     try:
+        if isinstance(file, Path) and file.exists() and not file.is_file():
+            raise ValueError("it is no file")
         with file.open("rb") as opened, Image.open(opened) as image:
             if image.width * image.height > _MAX_PIXELS:
                 raise ValueError(f"{image.width}x{image.height} pixels are too many")

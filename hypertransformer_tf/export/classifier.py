@@ -34,20 +34,31 @@ class Classifier:
         try:
             card = json.loads((folder / CARD).read_text(encoding="utf-8"))
             image = card["image"]
+            image["polarity"], image["height"], image["width"], image["channels"]
             self.names = tuple(each["name"] for each in card["classes"])
             self.preparation = Preparation(
                 image["height"], image["width"], image["channels"], image["polarity"]
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
-                f"--model={place}: {folder / CARD} is missing or damaged: name a folder that generate.py made"
+                f"--model={place}: {folder / CARD} is missing or damaged: name a folder of generate.py, "
+                "or put its model.json beside the .tflite file"
             ) from error
+        for value in image.values():
+            if value != image["polarity"] and value != image.get("values") and not isinstance(value, int):
+                raise UserError(f"--model={place}: {folder / CARD} is damaged: generate the model again")
+        if place.is_file():
+            _check_file(place, card)
         if card.get("format") != FORMAT:
             raise UserError(f"--model={place} has format {card.get('format')}, this version reads {FORMAT}")
         try:
-            self._run = _saved_model(place) if place.is_dir() else _tflite(place)
+            load = _saved_model if place.is_dir() else _tflite
+            self._run, shape = load(place)
         except (OSError, ValueError, KeyError, tf.errors.OpError) as error:
             raise UserError(f"--model={place} is damaged ({error}): generate it again") from error
+        wanted = (self.preparation.height, self.preparation.width, self.preparation.channels)
+        if tuple(shape) != wanted or len(self._run(np.zeros((1, *wanted), np.uint8))[0]) != len(self.names):
+            raise UserError(f"--model={place}: {folder / CARD} is of another model: generate it again")
 
     def probabilities(self, images: np.ndarray) -> np.ndarray:
         """uint8 [image, height, width, channels], prepared -> float32 [image, class]."""
@@ -88,7 +99,19 @@ class Classifier:
         return images, answers, problems
 
 
+def _check_file(file: Path, card: dict) -> None:
+    """TFLite reads what is cut off without a check, and crashes: compare the size with the card's."""
+    sizes = {size for name, size in card.get("bytes", {}).items() if name.endswith(".tflite")}
+    if file.suffix != ".tflite":
+        raise UserError(f"--model={file} is no .tflite file: name one, or the folder that generate.py made")
+    if file.stat().st_size not in sizes:
+        raise UserError(
+            f"--model={file} is damaged or not of the model.json beside it: generate the model again"
+        )
+
+
 def _saved_model(folder: Path):
+    """A function of images, and their (height, width, channels)."""
     model = tf.saved_model.load(str(folder))
     serve = model.signatures["serve_uint8"]
 
@@ -96,11 +119,14 @@ def _saved_model(folder: Path):
         return serve(images=tf.constant(images))["probabilities"].numpy()
 
     run.keeps = model  # the signature alone does not keep the model's functions alive
-    return run
+    return run, serve.structured_input_signature[1]["images"].shape[1:]
 
 
 def _tflite(file: Path):
+    """A function of images, and their (height, width, channels)."""
     interpreter = tf.lite.Interpreter(str(file))
     runner = interpreter.get_signature_runner()
-    dtype = interpreter.get_input_details()[0]["dtype"]
-    return lambda images: runner(images=images.astype(dtype))["probabilities"]
+    details = interpreter.get_input_details()[0]
+    return lambda images: runner(images=images.astype(details["dtype"]))["probabilities"], details["shape"][
+        1:
+    ]

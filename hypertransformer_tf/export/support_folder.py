@@ -70,6 +70,11 @@ def read_support(
             f"{folder} holds {len(files)} classes, the checkpoint has label embeddings for {way}: "
             f"remove some, or train with Task.way = {len(files)}"
         )
+    if all(file.parent.parent != folder for of_class in files.values() for file in of_class):
+        _warn(
+            f"the class folders {', '.join(list(files)[:3])} of {folder} hold folders only: if those are the "
+            "classes, name the folder that holds them"
+        )
     lowered: dict[str, str] = {}
     for name in files:
         other = lowered.setdefault(name.casefold(), name)

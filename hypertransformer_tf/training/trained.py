@@ -13,6 +13,9 @@ from hypertransformer_tf.training import checkpoints
 CHARACTERS = Path(__file__).resolve().parents[2] / "results" / "checkpoints" / "characters"
 
 
+_NEEDED = ("model", "task", "dataset", "generated", "episodes_trained")
+
+
 @dataclasses.dataclass(frozen=True)
 class Trained:
     """A model checkpoint: its folder and what its manifest says of it."""
@@ -50,7 +53,7 @@ def find(place: Path, must: bool = True) -> Trained | None:
             manifest = checkpoints.read_manifest(place)
         except ValueError as error:
             raise UserError(f"checkpoint {place} is damaged ({error}): use another one") from error
-        if "model" not in manifest and checkpoints.MODEL_FILE in manifest["files"]:
+        if checkpoints.MODEL_FILE in manifest["files"] and not set(_NEEDED) <= set(manifest):
             raise UserError(f"{place} is no checkpoint of a HyperTransformer: use one that train.py made")
         if checkpoints.MODEL_FILE not in manifest["files"]:
             raise UserError(f"{place} is a training state: give its workdir, whose best model is evaluated")

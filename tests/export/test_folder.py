@@ -1,6 +1,7 @@
 """An output folder is the old one or the complete new one."""
 
 import errno
+import os
 
 import pytest
 
@@ -69,3 +70,38 @@ def test_an_interruption_leaves_the_old_one(tmp_path):
         replace_folder(output, interrupted)
     assert (output / "mark.json").read_text() == "one"
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_interruption_between_the_two_renames_leaves_the_old_one(tmp_path, monkeypatch):
+    output = tmp_path / "out"
+    replace_folder(output, write("one"))
+    rename, calls = os.rename, []
+
+    def interrupted(source, target):
+        calls.append(source)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        replace_folder(output, write("two"))
+    assert (output / "mark.json").read_text() == "one"
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_a_killed_run_left_is_put_back_and_removed(tmp_path):
+    left = tmp_path / ".out.new-abc"
+    (left / "old").mkdir(parents=True)
+    (left / "old" / "mark.json").write_text("one")
+    os.utime(left, (1, 1))
+    fresh = tmp_path / ".out.new-def"
+    fresh.mkdir()
+
+    def fails(folder):
+        raise OSError(errno.EIO, "broken")
+
+    with pytest.raises(UserError, match="broken"):
+        replace_folder(tmp_path / "out", fails)
+    assert (tmp_path / "out" / "mark.json").read_text() == "one"
+    assert sorted(p.name for p in tmp_path.iterdir()) == [fresh.name, "out"]  # of another run, perhaps
