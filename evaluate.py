@@ -92,6 +92,7 @@ def _evaluate(checkpoint: trained.Trained, place: Path, statistics: list[str]) -
         name += "_" + re.sub(r"\W+", "_", method.replace("++", "pp"))
     name = FLAGS.name or name
     folder = Path(FLAGS.output_dir or place / "evaluation")
+    query_per_task = FLAGS.query_batches * FLAGS.query_batch_size
     records, rows = [], []
     for source in statistics:
         interval = confidence_interval(accuracies[source])
@@ -108,7 +109,7 @@ def _evaluate(checkpoint: trained.Trained, place: Path, statistics: list[str]) -
             "accuracy": round(100 * interval.mean, 3),
             "ci95": half_width,
             "tasks": FLAGS.tasks,
-            "query_per_task": FLAGS.query_batches * FLAGS.query_batch_size,
+            "query_per_task": query_per_task,
             "query_batch_size": FLAGS.query_batch_size,
             "classes": images.num_classes,
             "episodes_trained": info["episodes_trained"],
@@ -127,8 +128,8 @@ def _evaluate(checkpoint: trained.Trained, place: Path, statistics: list[str]) -
     write_csv(folder / f"{name}_{FLAGS.split}.csv", records)
     print(
         f"{method}: {dataset}, {FLAGS.split} classes ({images.num_classes}), "
-        f"{task['way']}-way {task['shot']}-shot, {FLAGS.tasks} tasks x "
-        f"{records[0]['query_per_task']} query images, trained on {info['episodes_trained']:,} episodes, {seconds:.0f} s"
+        f"{task['way']}-way {task['shot']}-shot, {FLAGS.tasks} tasks x {query_per_task} query images, "
+        f"trained on {info['episodes_trained']:,} episodes, {seconds:.0f} s"
     )
     print(text_table(["BN statistics", "accuracy %", "95% CI +-"], rows))
     if FLAGS.picture:

@@ -31,7 +31,7 @@ def render(records: dict[str, dict]) -> str:
     for record in records.values():
         if set(FIELDS) <= set(record):
             key = tuple(
-                record[name]
+                record.get(name, "hypertransformer")  # older records don't say their method
                 for name in (
                     "dataset",
                     "split",
@@ -41,6 +41,7 @@ def render(records: dict[str, dict]) -> str:
                     "generated",
                     "episodes_trained",
                     "checkpoint",
+                    "method",
                 )
             )
             models.setdefault(key, {})[record["statistics"]] = record
@@ -50,16 +51,18 @@ def render(records: dict[str, dict]) -> str:
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for key in sorted(models, key=str):
-        dataset, split, way, shot, channels, generated, episodes, _ = key
+        dataset, split, way, shot, channels, generated, episodes, _, method = key
         by_source = models[key]
         one = next(iter(by_source.values()))
         cells = [
             f"{by_source[s]['accuracy']:.2f} ± {by_source[s]['ci95']:.2f}" if s in by_source else "-"
             for s in ("support", "query", "moving")
         ]
-        paper = PAPER.get((dataset, way, shot, channels), "-")
+        paper, what = PAPER.get((dataset, way, shot, channels), "-"), generated
+        if method != "hypertransformer":  # the paper's figures are the HyperTransformer's
+            paper, what = "-", method
         lines.append(
-            f"| {dataset}, {split} | {way}-way {shot}-shot | {channels}, {generated} | {paper} | "
+            f"| {dataset}, {split} | {way}-way {shot}-shot | {channels}, {what} | {paper} | "
             + " | ".join(cells)
             + f" | {one['tasks']} x {one['query_per_task']} | {episodes:,} "
             f"| {one['train_seconds'] / 60:.0f} | {one['hardware']} |"

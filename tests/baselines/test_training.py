@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import ROOT
 
 from hypertransformer_tf import configuration
 from hypertransformer_tf.baselines.methods import BASELINES
@@ -112,3 +113,19 @@ def test_another_method_does_not_go_on_in_a_workdir(tiny_data, tmp_path):
     run(tiny_data, tmp_path, "protonet")
     with pytest.raises(UserError, match="make_model.method = 'protonet'"):
         run(tiny_data, tmp_path, "maml")
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "gin" / "baselines").glob("*.gin")), ids=lambda p: p.stem)
+def test_every_configuration_builds_without_idle_bindings(tiny_data, tmp_path, file):
+    if file.stem == "omniglot":
+        pytest.skip("no run by itself")
+    if file.stem.startswith("rfs"):
+        pytest.importorskip("sklearn", reason="needs requirements-baselines.txt")
+    bindings = ["Task.way = 3", "Task.query = 6", "train.max_minutes = 0.0", "train.validation_tasks = 2"]
+    if file.stem == "rfs_distilled":
+        run(tiny_data, tmp_path / "teacher", "rfs")
+        bindings.append(f"RFS.teacher = '{tmp_path / 'teacher'}'")
+    data = [line for line in DATA.strip().splitlines() if line.startswith("load_splits")]
+    configuration.load([str(file)], data + bindings)
+    train(load_splits(str(tiny_data)), tmp_path, make_strategy("cpu"), configuration.check_all_used)
+    assert trained.find(tmp_path).load_model(baselines=True).way == 3
