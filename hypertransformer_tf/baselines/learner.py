@@ -75,7 +75,6 @@ class Learner(tf.Module):
         label: its name in result records; may tell variants apart.
         generated: what is written for each episode: "logits" or "all" layers, as in records.
         has_cnn: whether BaselineCNN is asked for its CNN.
-        exportable: whether generate.py can write the CNN of `generate` as a stand-alone model.
 
     Raises:
         UserError: for impossible values.
@@ -84,7 +83,6 @@ class Learner(tf.Module):
     method = ""
     generated = "logits"
     has_cnn = True
-    exportable = True
     shared, heads = None, ()  # a HyperTransformer's image embeddings and warm-up heads
     moving_momentum = 0.99
 

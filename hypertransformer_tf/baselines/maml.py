@@ -7,6 +7,8 @@ first-order gradients at the beginning of the training; its cosine schedule is `
 
 from __future__ import annotations
 
+from typing import Callable
+
 import gin
 
 from hypertransformer_tf.backend import keras, tf
@@ -16,6 +18,7 @@ from hypertransformer_tf.baselines.learner import BaselineCNN, CrossEntropy, Lea
 from hypertransformer_tf.data.episodes import Episodes
 from hypertransformer_tf.errors import UserError
 from hypertransformer_tf.models import cnn as cnns
+from hypertransformer_tf.models.normalization import Moments
 
 ADAPTED = ("kernel", "bias")
 
@@ -106,9 +109,18 @@ class MAML(Learner):
 
     def generate(self, support_images, support_labels, support_mask=None):
         """The CNNs after the last step; see `Learner.generate`."""
-        # Nothing is differentiated through these steps, so the cheap gradients are the same ones.
-        steps = self.adapt(support_images, support_labels, support_mask, first_order=True)
-        return self._with_statistics(steps[-1], self.steps, support_images, support_mask)
+
+        def last_step(images, labels, mask=None):
+            # Nothing is differentiated through these steps, so the cheap gradients are the same ones.
+            return self.adapt(images, labels, mask, first_order=True)[-1]
+
+        shapes = {layer.name: layer.weight_shapes for layer in self.cnn.layers}
+        signature = {
+            layer: {name: tf.TensorSpec([1, *of_layer[name]]) for name in ADAPTED}
+            for layer, of_layer in shapes.items()
+        }
+        adapted = each_episode(last_step, [support_images, support_labels, support_mask], signature)
+        return self._with_statistics(adapted, self.steps, support_images, support_mask)
 
     def adapt(
         self,
@@ -165,8 +177,26 @@ class MAML(Learner):
     ) -> Losses:
         """The query loss after the last step, or weighted over all steps; see `Learner.training_losses`."""
 
+        query, way = episodes.query_labels.shape[1], self.way
+        channels = [tf.TensorSpec([1, layer.channels]) for layer in self.cnn.conv_layers]
+        signature = Losses(
+            tf.TensorSpec([1]),
+            tf.TensorSpec([1, query, way]),
+            tf.TensorSpec([1, query], episodes.query_labels.dtype),
+            tuple(Moments(spec, spec) for spec in channels),
+        )
+        tensors = [*episodes[:2], *episodes[3:5], mask]
+
         def losses(first_order: bool) -> Losses:
-            return self._query_losses(episodes, mask, statistics, progress, cross_entropy, first_order)
+            def of_one(images, labels, query_images, query_labels, mask=None):
+                one = Episodes(images, labels, None, query_images, query_labels, None)
+                found = self._query_losses(one, mask, statistics, progress, cross_entropy, first_order)
+                observed = tf.nest.map_structure(lambda x: x[None], found.batch_statistics)
+                return found._replace(batch_statistics=observed)
+
+            found = each_episode(of_one, tensors, signature)
+            observed = tf.nest.map_structure(lambda x: tf.reduce_mean(x, 0), found.batch_statistics)
+            return found._replace(batch_statistics=observed)
 
         options = self._options
         if options["first_order"] or not options["second_order_from"]:
@@ -221,6 +251,24 @@ class MAML(Learner):
             for name in ("gamma", "beta"):
                 starts[name] = tf.repeat(starts[name][None], self.steps + 1, 0)
         return starts
+
+
+def each_episode(function: Callable, tensors: list, signature):
+    """Works on the episodes of a batch one by one, by one graph: that of a batch takes minutes to build.
+
+    Args:
+        function: of tensors with a leading axis of one episode.
+        tensors: each [episode, ...]; those that are None at the end are not handed on.
+        signature: TensorSpecs of what the function returns, with that axis, too.
+
+    Returns:
+        What the function returns, with all episodes in the leading axis.
+    """
+    given = tuple(each for each in tensors if each is not None)
+    found = tf.map_fn(
+        lambda one: function(*(each[None] for each in one)), given, fn_output_signature=signature
+    )
+    return tf.nest.map_structure(lambda x: x[:, 0], found)
 
 
 def step_weights(steps: int, until: float, progress: tf.Tensor) -> tf.Tensor:

@@ -29,8 +29,6 @@ class PretrainedLearner(Learner):
         UserError: for an unknown source.
     """
 
-    exportable = False  # its features are normalised to length 1 before the logits layer
-
     def __init__(self, way, image_shape, classes, cnn: BaselineCNN, support_statistics: str):
         super().__init__(way, image_shape, classes, cnn)
         if support_statistics not in SUPPORT_STATISTICS:

@@ -149,6 +149,8 @@ def test_unlabeled_and_masked_samples_give_no_gradient():
     mask = np.ones([2, WAY], np.float32)
     before = learner.adapt(episodes.support_images, episodes.support_labels, mask)
     np.testing.assert_allclose(before[-1]["logits"]["bias"], before[0]["logits"]["bias"])
+    weights = learner.generate(episodes.support_images, episodes.support_labels, mask)
+    np.testing.assert_allclose(weights["logits"]["bias"], before[0]["logits"]["bias"])
 
 
 def test_labels_in_records():
