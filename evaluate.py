@@ -1,6 +1,7 @@
-"""Evaluates a trained HyperTransformer: python evaluate.py --checkpoint=runs/omniglot_fast"""
+"""Evaluates a trained HyperTransformer or baseline: python evaluate.py --checkpoint=runs/omniglot_fast"""
 
 import math
+import re
 import time
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from hypertransformer_tf.evaluation.accuracy import TaskEvaluator
 from hypertransformer_tf.evaluation.intervals import confidence_interval
 from hypertransformer_tf.evaluation.pictures import check_picture
 from hypertransformer_tf.evaluation.records import hardware, text_table, versions, write_csv, write_record
+from hypertransformer_tf.models.hypertransformer import HyperTransformer
 from hypertransformer_tf.models.normalization import STATISTICS, check_statistics
 from hypertransformer_tf.training import trained
 from hypertransformer_tf.training.strategy import configure_threads, make_strategy
@@ -83,7 +85,7 @@ def _evaluate(checkpoint: trained.Trained, place: Path, statistics: list[str]) -
         configuration.load_text(info["config"], FLAGS.gin_bindings)
     splits = load_splits(FLAGS.data_dir)
     images, dataset = getattr(splits, FLAGS.split), splits.name
-    model = checkpoint.load_model()
+    model = checkpoint.load_model(baselines=True)
     task = info["task"]
     way, held = task["way"], task["shot"] + task["unlabeled"]
     there_are = way * max(1, int(images.counts.min()) - held)
@@ -95,13 +97,19 @@ def _evaluate(checkpoint: trained.Trained, place: Path, statistics: list[str]) -
         accuracies = evaluator(FLAGS.tasks, bar.update)
     seconds = time.perf_counter() - started
 
-    name = FLAGS.name or f"{dataset}_{task['way']}way_{task['shot']}shot_{info['model']['channels']}ch"
+    name = f"{dataset}_{task['way']}way_{task['shot']}shot_{info['model']['channels']}ch"
+    method = getattr(model, "label", checkpoint.method)
+    if method != HyperTransformer.method:
+        name += "_" + re.sub(r"\W+", "_", method.replace("++", "pp"))
+    name = FLAGS.name or name
     folder = Path(FLAGS.output_dir or place / "evaluation")
+    query_per_task = FLAGS.query_batches * query
     records, rows = [], []
     for source in statistics:
         interval = confidence_interval(accuracies[source])
         half_width = None if math.isnan(interval.half_width) else round(100 * interval.half_width, 3)
         record = {
+            "method": method,
             "dataset": dataset,
             "split": FLAGS.split,
             "way": task["way"],
@@ -112,7 +120,7 @@ def _evaluate(checkpoint: trained.Trained, place: Path, statistics: list[str]) -
             "accuracy": round(100 * interval.mean, 3),
             "ci95": half_width,
             "tasks": FLAGS.tasks,
-            "query_per_task": FLAGS.query_batches * query,
+            "query_per_task": query_per_task,
             "query_batch_size": query,
             "classes": images.num_classes,
             "episodes_trained": info["episodes_trained"],
@@ -130,8 +138,8 @@ def _evaluate(checkpoint: trained.Trained, place: Path, statistics: list[str]) -
         rows.append([source, f"{record['accuracy']:.2f}", "-" if half_width is None else f"{half_width:.2f}"])
     write_csv(folder / f"{name}_{FLAGS.split}.csv", records)
     print(
-        f"{dataset}, {FLAGS.split} classes ({images.num_classes}), {task['way']}-way {task['shot']}-shot, "
-        f"{FLAGS.tasks} tasks x {records[0]['query_per_task']} query images, "
+        f"{method}: {dataset}, {FLAGS.split} classes ({images.num_classes}), "
+        f"{task['way']}-way {task['shot']}-shot, {FLAGS.tasks} tasks x {query_per_task} query images, "
         f"trained on {info['episodes_trained']:,} episodes, {seconds:.0f} s"
     )
     print(text_table(["BN statistics", "accuracy %", "95% CI +-"], rows))

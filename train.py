@@ -1,4 +1,4 @@
-"""Trains a HyperTransformer: python train.py --gin_file=gin/omniglot.gin"""
+"""Trains a HyperTransformer or a baseline: python train.py --gin_file=gin/omniglot.gin"""
 
 from pathlib import Path
 

@@ -11,6 +11,7 @@ from typing import Callable
 import gin
 
 # Imported for their @gin.configurable: a configuration may name anything that exists.
+import hypertransformer_tf.baselines.methods
 import hypertransformer_tf.baselines.oracle
 import hypertransformer_tf.data.sources
 import hypertransformer_tf.models.hypertransformer

@@ -47,9 +47,12 @@ def render(records: dict[str, dict]) -> str:
             for s in ("support", "query", "moving")
         ]
         paper = PAPER.get((one["dataset"], one["way"], one["shot"], one["channels"]), "-")
+        what, method = one["generated"], one.get("method", "hypertransformer")  # older records don't say it
+        if method != "hypertransformer":  # the paper's figures are the HyperTransformer's
+            paper, what = "-", method
         lines.append(
             f"| {run} | {one['dataset']}, {one['split']} | {one['way']}-way {one['shot']}-shot "
-            f"| {one['channels']}, {one['generated']} | {paper} | "
+            f"| {one['channels']}, {what} | {paper} | "
             + " | ".join(cells)
             + f" | {one['tasks']} x {one['query_per_task']} | {one['episodes_trained']:,} "
             f"| {one['train_seconds'] / 60:.0f} |"

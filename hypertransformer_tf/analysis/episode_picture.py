@@ -26,7 +26,7 @@ def draw_episode(
     """Draws the first episode of a batch, one row per class, and saves the picture atomically.
 
     Args:
-        model: a built HyperTransformer.
+        model: a built HyperTransformer or a baseline's Learner.
         episodes: what an EpisodeSampler gave.
         path: .png, .pdf or .svg file.
         statistics: batch-normalisation statistics of the query images.
@@ -36,9 +36,8 @@ def draw_episode(
         Accuracy of the episode over all its query images, 0..1.
     """
     one = tf.nest.map_structure(lambda x: x[:1], episodes._replace(support_mask=()))
-    logits = model(
-        one.support_images, one.support_labels, None, one.query_images, statistics=statistics
-    ).logits
+    weights = model.generate(one.support_images, one.support_labels)
+    logits = model.classify(one.query_images, weights, statistics)
     probabilities = tf.nn.softmax(logits)[0].numpy()
     predicted, labels = probabilities.argmax(-1), one.query_labels[0].numpy()
     accuracy = float((predicted == labels).mean())

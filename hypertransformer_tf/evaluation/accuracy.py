@@ -18,7 +18,7 @@ class TaskEvaluator:
     The weights of a task are generated once from its support set and used for all its query batches.
 
     Args:
-        model: a built HyperTransformer.
+        model: a built HyperTransformer or a baseline's Learner.
         sampler: EpisodeSampler of the classes to evaluate on; its `query` is the size of a query batch.
         statistics: sources of the query images' batch statistics to measure.
         query_batches: query batches of a task; with "query" statistics each has its own.

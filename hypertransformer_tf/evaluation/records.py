@@ -14,7 +14,8 @@ import numpy as np
 import hypertransformer_tf
 from hypertransformer_tf.backend import keras, tf
 
-# Every record has at least these; accuracies and intervals are in percent.
+# Every record has at least these; accuracies and intervals are in percent. One without "method" is of a
+# HyperTransformer.
 FIELDS = (
     "dataset",
     "split",
@@ -56,7 +57,7 @@ def read_records(folder: Path) -> dict[str, dict]:
 
 def write_csv(path: Path, records: Sequence[dict]) -> None:
     """Writes records as CSV with the fields that fit into a cell, atomically."""
-    fields = [field for field in FIELDS if field not in ("config", "versions")]
+    fields = ["method", *(field for field in FIELDS if field not in ("config", "versions"))]
     temporary = path.with_name(f".{path.name}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(temporary, "w", newline="") as file:

@@ -19,7 +19,14 @@ from hypertransformer_tf.models.dropout import check_rate
 from hypertransformer_tf.models.features import SharedFeatures
 from hypertransformer_tf.models.generator import GeneratorOptions, WeightGenerator
 from hypertransformer_tf.models.initialization import check_initialization, imprint
-from hypertransformer_tf.models.normalization import Moments, check_statistics, moments
+from hypertransformer_tf.models.normalization import (
+    Moments,
+    check_statistics,
+    fold_into_moving,
+    mean_and_square,
+    moments,
+    moving_moments,
+)
 
 
 class Outputs(NamedTuple):
@@ -85,6 +92,8 @@ class HyperTransformer(keras.layers.Layer):
     Raises:
         UserError: for impossible values or combinations.
     """
+
+    method = "hypertransformer"
 
     def __init__(
         self,
@@ -348,7 +357,7 @@ class HyperTransformer(keras.layers.Layer):
             heads.append(cnns.logits(layer, run.activations[index], _logits_weights(slices)))
         return Outputs(
             run.logits,
-            tuple(_average_over_episodes(each) for each in observed),
+            tuple(mean_and_square(each) for each in observed),
             support.slices,
             tuple(heads),
             support.shared,
@@ -383,13 +392,11 @@ class HyperTransformer(keras.layers.Layer):
             convolved = cnns.convolve(layer, activations[-1], of_layer, self.conv_method)
             statistics = moments(convolved, mask)
             activations.append(cnns.finish(layer, convolved, statistics, self._support_bn(index, of_layer)))
-            moving = self._moving_statistics(index)
             weights[layer.name] = {
                 **of_layer,
                 "support_mean": statistics.mean,
                 "support_variance": statistics.variance,
-                "moving_mean": moving.mean,
-                "moving_variance": moving.variance,
+                **moving_moments(self.layer_variables[index]),
             }
         last = cnns.logits_input(self.cnn.logits, activations[-1])
         slices["logits"] = self.generators[-1](last, labels, shared, mask)
@@ -416,12 +423,7 @@ class HyperTransformer(keras.layers.Layer):
             batch_statistics: mean and mean of squares of each conv layer.
             step: number of steps done before. Early ones count for more, so that the start is soon forgotten.
         """
-        seen = tf.cast(step, tf.float32)
-        momentum = tf.minimum(self.moving_momentum, seen / (seen + 10.0))
-        for variables, observed in zip(self.layer_variables, batch_statistics):
-            for name, value in (("moving_mean", observed.mean), ("moving_square", observed.variance)):
-                old = variables[name]
-                old.assign(momentum * old + (1.0 - momentum) * value)
+        fold_into_moving(self.layer_variables, batch_statistics, step, self.moving_momentum)
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """Every variable under a name that depends on the options alone, in a fixed order."""
@@ -469,11 +471,6 @@ class HyperTransformer(keras.layers.Layer):
         variables = self.layer_variables[index]
         return {name: variables[f"support_{name}"][None] for name in ("gamma", "beta")}
 
-    def _moving_statistics(self, index) -> Moments:
-        variables = self.layer_variables[index]
-        mean = variables["moving_mean"][None]
-        return Moments(mean, tf.maximum(variables["moving_square"][None] - tf.square(mean), 0.0))
-
 
 def _learned_layers(total: int, count: int) -> list[bool]:
     if abs(count) > total:
@@ -484,10 +481,3 @@ def _learned_layers(total: int, count: int) -> list[bool]:
 def _logits_weights(slices: tf.Tensor) -> dict[str, tf.Tensor]:
     """Kernel and bias of a logits layer from its slices [episode, way, features + 1]."""
     return {"kernel": tf.transpose(slices[:, :, :-1], [0, 2, 1]), "bias": slices[:, :, -1]}
-
-
-def _average_over_episodes(statistics: Moments) -> Moments:
-    squares = statistics.variance + tf.square(statistics.mean)
-    return Moments(
-        tf.stop_gradient(tf.reduce_mean(statistics.mean, 0)), tf.stop_gradient(tf.reduce_mean(squares, 0))
-    )

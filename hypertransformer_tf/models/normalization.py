@@ -10,6 +10,7 @@ is needed. Sources (DESIGN.md, "Model"):
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from hypertransformer_tf.backend import tf
@@ -65,3 +66,44 @@ def normalize(activations: tf.Tensor, statistics: Moments, gamma: tf.Tensor, bet
     scale = gamma * tf.math.rsqrt(statistics.variance + EPSILON)
     shift = beta - statistics.mean * scale
     return activations * scale[:, None, None, None, :] + shift[:, None, None, None, :]
+
+
+def mean_and_square(statistics: Moments) -> Moments:
+    """Averages over episodes, for the moving averages; no gradient flows through them.
+
+    Args:
+        statistics: Moments of [episode, channels].
+
+    Returns:
+        Moments (mean, mean of squares), each [channels].
+    """
+    squares = statistics.variance + tf.square(statistics.mean)
+    return Moments(
+        tf.stop_gradient(tf.reduce_mean(statistics.mean, 0)), tf.stop_gradient(tf.reduce_mean(squares, 0))
+    )
+
+
+def fold_into_moving(
+    layers: Sequence[dict], batch_statistics: Sequence[Moments], step: tf.Tensor, momentum: float
+) -> None:
+    """Folds the statistics of a training step into moving averages (mean over replicas).
+
+    Args:
+        layers: for each conv layer its variables "moving_mean" and "moving_square", each [channels].
+        batch_statistics: mean and mean of squares of each conv layer.
+        step: number of steps done before. Early ones count for more, so that the start is soon forgotten.
+        momentum: share of the old value in a late step.
+    """
+    seen = tf.cast(step, tf.float32)
+    momentum = tf.minimum(momentum, seen / (seen + 10.0))
+    for variables, observed in zip(layers, batch_statistics):
+        for name, value in (("moving_mean", observed.mean), ("moving_square", observed.variance)):
+            old = variables[name]
+            old.assign(momentum * old + (1.0 - momentum) * value)
+
+
+def moving_moments(variables: dict) -> dict[str, tf.Tensor]:
+    """{"moving_mean", "moving_variance"}, each float [1, channels], from a conv layer's moving averages."""
+    mean = variables["moving_mean"][None]
+    variance = tf.maximum(variables["moving_square"][None] - tf.square(mean), 0.0)
+    return {"moving_mean": mean, "moving_variance": variance}

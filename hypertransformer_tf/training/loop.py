@@ -11,6 +11,8 @@ import gin
 import numpy as np
 
 from hypertransformer_tf.backend import keras, tf
+from hypertransformer_tf.baselines.methods import make_model
+from hypertransformer_tf.baselines.rfs import RFS
 from hypertransformer_tf.data.augmentation import Augmentation
 from hypertransformer_tf.data.episodes import Episodes, EpisodeSampler
 from hypertransformer_tf.data.splits import Splits
@@ -19,7 +21,7 @@ from hypertransformer_tf.evaluation.accuracy import TaskEvaluator
 from hypertransformer_tf.evaluation.intervals import confidence_interval
 from hypertransformer_tf.evaluation.records import hardware, versions
 from hypertransformer_tf.models.hypertransformer import HyperTransformer
-from hypertransformer_tf.training import checkpoints
+from hypertransformer_tf.training import checkpoints, trained
 from hypertransformer_tf.training.averaging import WeightAverage
 from hypertransformer_tf.training.log import RunLog
 from hypertransformer_tf.training.masking import SupportMasking
@@ -77,7 +79,7 @@ def train(
     picture_episodes: int = 200_000,
     write_graph: bool = False,
 ) -> Result:
-    """Trains a HyperTransformer; goes on where an earlier run in the same workdir stopped.
+    """Trains the model of `make_model`; goes on where an earlier run in the same workdir stopped.
 
     Args:
         splits: train classes to learn from, val classes for every choice; test classes are not touched.
@@ -146,8 +148,9 @@ class _Run:
         )
         validation = EpisodeSampler(splits.val, task.way, task.shot, task.query, task.unlabeled, seed, "val")
         with strategy.scope():
-            self.model = HyperTransformer(way=task.way, image_shape=shape)
-            self.model.build_variables()
+            self.model = make_model(task.way, shape, splits.train.num_classes)
+            if isinstance(self.model, RFS) and self.model.teacher:
+                self.model.learn_from(trained.find(Path(self.model.teacher)).load_model(baselines=True))
             rate = LearningRate()
             self.optimizer = Optimizer(lambda step: rate(step * self.per_step, episodes))
             self.shared_head = SharedHead(self.model, splits.train.num_classes)
@@ -189,7 +192,7 @@ class _Run:
         )
         lines = [
             f"data: {splits.name}, {height}x{width}x{channels}; classes: {classes}",
-            f"model: {size:,} parameters; writes CNNs of {model.cnn.num_parameters:,} "
+            f"model: {model.method}, {size:,} parameters; writes CNNs of {model.cnn.num_parameters:,} "
             f"(generated: {model.generated}) for {self.task.way}-way {self.task.shot}-shot episodes",
             f"device: {hardware()}, {devices} replica{'s' if devices > 1 else ''}; "
             f"{self.per_step} episodes per step, {self.total_steps:,} steps; workdir {self.workdir}",
@@ -198,7 +201,9 @@ class _Run:
 
     def fingerprint(self) -> dict:
         """What must be the same for a run to go on from a checkpoint."""
+        method = self.model.method
         return {
+            **({} if method == HyperTransformer.method else {"make_model.method": method}),
             **self.model.config(),
             **{f"Task.{name}": value for name, value in self.task._asdict().items()},
             **{f"Augmentation.{name}": value for name, value in self.augmentation.changed().items()},
@@ -209,6 +214,8 @@ class _Run:
 
     def train(self, max_minutes, steps_per_call, episodes_between, pictures, write_graph) -> Result:
         """Runs until the end, the time limit or a signal."""
+        if not self.model.trainable_variables:
+            return self._untrained()
         manifest = self.checkpoints.restore()
         step = resumed = manifest["step"] if manifest else 0
         every = {name: max(1, -(-count // self.per_step)) for name, count in episodes_between.items()}
@@ -257,6 +264,14 @@ class _Run:
         self._save(step)
         log.close()
         return Result("finished" if finished else "interrupted", step, float(self.clock[1]))
+
+    def _untrained(self) -> Result:
+        """A method without anything to learn is validated and saved as it is."""
+        log = RunLog(self.workdir, 0, 0)
+        self._write_configuration()
+        self._validate(log, 0)
+        log.close()
+        return Result("finished", 0, float(self.clock[1]))
 
     def _make_call(self):
         """A tf.function of (first step, number of steps) that runs them.
@@ -318,6 +333,7 @@ class _Run:
             "episodes_trained": step * self.per_step,
             "train_seconds": round(float(self.clock[0]), 1),
             "seed": self.seed,
+            "method": self.model.method,
             "model": self.model.config(),
             "task": self.task._asdict(),
             "dataset": self.splits.name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gin
 
 from hypertransformer_tf.backend import tf
+from hypertransformer_tf.baselines.learner import Learner
 from hypertransformer_tf.data.episodes import EpisodeSampler
 from hypertransformer_tf.errors import UserError
 from hypertransformer_tf.evaluation.accuracy import query_accuracy
@@ -31,7 +32,7 @@ class TrainingStep:
     number of episodes, so the parameters do not depend on that number either.
 
     Args:
-        model: a built HyperTransformer.
+        model: a built HyperTransformer or a baseline's Learner.
         optimizer: has `apply(gradients, variables, step)`, which takes gradients already summed over
             the replicas and returns scalar metrics.
         sampler: the training EpisodeSampler.
@@ -56,7 +57,7 @@ class TrainingStep:
 
     def __init__(
         self,
-        model: HyperTransformer,
+        model: HyperTransformer | Learner,
         optimizer,
         sampler: EpisodeSampler,
         average=None,
@@ -89,6 +90,8 @@ class TrainingStep:
                 f"TrainingStep.warmup_episodes = {warmup_episodes} with HyperTransformer.warmup_heads = "
                 f"{bool(model.heads)}: set both or none"
             )
+        if isinstance(model, Learner):
+            self._check_baseline()
         if weight_variation and not model.config()["add_learned_weights"]:
             raise UserError("TrainingStep.weight_variation needs HyperTransformer.add_learned_weights = True")
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
@@ -97,6 +100,15 @@ class TrainingStep:
                 f"TrainingStep.episodes_per_step = {episodes_per_step} can't be divided by {replicas} "
                 f"replicas x {towers} towers: use a multiple of {replicas * towers}"
             )
+
+    def _check_baseline(self) -> None:
+        """Raises UserError for options that are the HyperTransformer's alone."""
+        for name in ("l2_generated", "weight_variation"):
+            if getattr(self, name):
+                raise UserError(
+                    f"TrainingStep.{name} is for HyperTransformers, not for {self.model.method!r}"
+                )
+        self.model.check_training(self.statistics, bool(self.sampler.unlabeled) or self.masking.active)
 
     def __call__(self, step: tf.Tensor) -> dict[str, tf.Tensor]:
         """Runs one step.
@@ -146,6 +158,8 @@ class TrainingStep:
         share = 1.0 / self.episodes_per_step
         seen = tf.cast(indices[0], tf.float32)
         mask = self.masking(seeds, episodes.support_labels, self.model.way, seen / self.total_episodes)
+        if isinstance(self.model, Learner):
+            return self._baseline_tower(episodes, mask, seen / self.total_episodes)
         with tf.GradientTape() as tape, dropout_of(seeds + tf.constant([_DROPOUT_PURPOSE, 0], tf.int64)):
             if self.shared_head and self.shared_head.alone:
                 embeddings = self.model.shared(episodes.support_images, mask)
@@ -175,6 +189,20 @@ class TrainingStep:
             for layer in self._normed_layers()
         }
         return loss, accuracy, gradients, outputs.batch_statistics, norms
+
+    def _baseline_tower(self, episodes, mask, progress: tf.Tensor):
+        """What `_tower` gives, with the loss of a baseline."""
+
+        def cross_entropy(logits, labels):
+            return query_cross_entropy(logits, labels, self.label_smoothing)
+
+        share = 1.0 / self.episodes_per_step
+        with tf.GradientTape() as tape:
+            found = self.model.training_losses(episodes, mask, self.statistics, progress, cross_entropy)
+            loss = tf.reduce_sum(found.losses) * share
+        gradients = tape.gradient(loss, self.variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        accuracy = tf.reduce_sum(query_accuracy(found.logits, found.labels)) * share
+        return loss, accuracy, gradients, found.batch_statistics
 
     def _losses(self, outputs, episodes, first: tf.Tensor) -> tf.Tensor:
         """Loss of each episode, with everything that is added to the cross entropy."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from hypertransformer_tf.baselines.learner import Learner
+from hypertransformer_tf.baselines.methods import rebuild_model
 from hypertransformer_tf.errors import UserError
 from hypertransformer_tf.models.hypertransformer import HyperTransformer
 from hypertransformer_tf.training import checkpoints
@@ -23,17 +25,31 @@ class Trained:
     path: Path
     manifest: dict
 
-    def load_model(self) -> HyperTransformer:
-        """Builds the model that the manifest describes and fills its variables."""
-        options = dict(self.manifest["model"])
+    @property
+    def method(self) -> str:
+        """A name in `methods.METHODS`; older checkpoints, which don't say it, are HyperTransformers."""
+        return self.manifest.get("method", HyperTransformer.method)
+
+    def load_model(self, baselines: bool = False) -> HyperTransformer | Learner:
+        """Builds the model that the manifest describes and fills its variables.
+
+        Args:
+            baselines: baselines are welcome, too.
+
+        Raises:
+            UserError: for a checkpoint of another method or version.
+        """
+        if not baselines and self.method != HyperTransformer.method:
+            raise UserError(
+                f"checkpoint {self.path} is of method {self.method!r}: this needs a HyperTransformer"
+            )
         try:
-            model = HyperTransformer(**{**options, "image_shape": tuple(options["image_shape"])})
+            model = rebuild_model(self.method, dict(self.manifest["model"]))
         except TypeError as error:
             raise UserError(
                 f"checkpoint {self.path} has options that this version does not know ({error}): "
                 "use the version that made it"
             ) from error
-        model.build_variables()
         checkpoints.load_model(self.path, model.named_variables())
         return model
 
