@@ -42,14 +42,7 @@ flags.DEFINE_string("json", None, "Also write the figures to this file.")
 
 GLYPHS = "glyphs: letters of alphabets not trained on"
 OMNIGLOT = "omniglot: characters not trained on"
-TASKS = [
-    (GLYPHS, 5, 1),
-    (GLYPHS, 5, 3),
-    (GLYPHS, 5, 5),
-    (OMNIGLOT, 5, 1),
-    (OMNIGLOT, 5, 5),
-    (OMNIGLOT, 20, 1),
-]
+TASKS = [(GLYPHS, 5, 3), (OMNIGLOT, 5, 1), (OMNIGLOT, 5, 5), (OMNIGLOT, 20, 1)]
 
 
 def run(name: str, *arguments) -> tuple[str, float]:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gin
 import numpy as np
 import pytest
 
@@ -17,6 +18,14 @@ def cache(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cache")
     os.environ["HYPERTRANSFORMER_CACHE"] = str(folder)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def no_bindings():
+    """No test sees the configuration that another one has loaded."""
+    gin.clear_config()
+    yield
+    gin.clear_config()
 
 
 @pytest.fixture(scope="session")

@@ -83,7 +83,7 @@ def test_episode_and_features(visualize, tmp_path):
             "episode",
             "--shot=2",
             "--statistics=query",
-            "--gin_bindings=load_splits.test = '12-23'",
+            "--gin_bindings=load_splits.test = '18-20'",
             "--split=val",
         ),
         tmp_path,

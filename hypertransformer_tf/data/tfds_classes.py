@@ -35,7 +35,8 @@ def load_tfds(base: Path, name: str, image_size: int | None = None, download: bo
         UserError: when TFDS has no such set, it has no images with one label each, it is not prepared and
             can't be downloaded, it is damaged, or its images differ in shape and no size is given.
     """
-    folder = next((f for f in (base, base / "tfds") if (f / name.split("/")[0]).is_dir()), base)
+    prepared = f"{name.split('/')[0]}/**/dataset_info.json"
+    folder = next((f for f in (base, base / "tfds") if any(f.glob(prepared))), base)
     builder = _builder(name, folder)
     if download:
         _download(builder, name, folder)

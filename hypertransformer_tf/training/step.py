@@ -146,13 +146,16 @@ class TrainingStep:
 
     def _normed_layers(self) -> list[str]:
         """Generated layers whose weights' norm is a metric."""
-        if not self.weight_norms or (self.shared_head and self.shared_head.alone):
+        generates = isinstance(self.model, HyperTransformer) and not (
+            self.shared_head and self.shared_head.alone
+        )
+        if not self.weight_norms or not generates:
             return []
         conv = [layer.name for layer, done in zip(self.model.cnn.conv_layers, self.model.learned) if not done]
         return [*conv, "logits"]
 
     def _tower(self, indices: tf.Tensor):
-        """Loss, accuracy (each a share of the global mean), gradients and BN statistics of a part."""
+        """Loss, accuracy (shares of the global mean), gradients, BN statistics and norms of a part."""
         episodes = self.sampler(indices)
         seeds = tf.stack([tf.fill(tf.shape(indices), tf.constant(self.sampler.seed, tf.int64)), indices], 1)
         share = 1.0 / self.episodes_per_step
@@ -202,7 +205,7 @@ class TrainingStep:
             loss = tf.reduce_sum(found.losses) * share
         gradients = tape.gradient(loss, self.variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         accuracy = tf.reduce_sum(query_accuracy(found.logits, found.labels)) * share
-        return loss, accuracy, gradients, found.batch_statistics
+        return loss, accuracy, gradients, found.batch_statistics, {}
 
     def _losses(self, outputs, episodes, first: tf.Tensor) -> tf.Tensor:
         """Loss of each episode, with everything that is added to the cross entropy."""

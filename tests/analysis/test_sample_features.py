@@ -17,7 +17,7 @@ def test_layer_inputs_are_those_of_the_cnn():
     weights = model.generate(drawn.support_images, drawn.support_labels)
     inputs = layer_inputs(model, drawn.query_images, weights)
     assert [tuple(x.shape[2:]) for x in inputs] == [layer.input_shape for layer in model.cnn.layers]
-    logits = cnn.logits(inputs[-1], weights["logits"])
+    logits = cnn.logits(model.cnn.logits, inputs[-1], weights["logits"])
     np.testing.assert_allclose(logits, model.classify(drawn.query_images, weights), atol=1e-5)
     flat = embeddings(model, drawn.query_images, weights)
     np.testing.assert_array_equal(flat, np.reshape(inputs[-1], flat.shape))
