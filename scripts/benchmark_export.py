@@ -19,9 +19,7 @@ from absl import flags
 from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
-
-from example_images import write_task  # noqa: E402
+sys.path.insert(0, str(ROOT))
 
 from hypertransformer_tf import configuration  # noqa: E402
 from hypertransformer_tf.backend import tf  # noqa: E402
@@ -30,6 +28,7 @@ from hypertransformer_tf.data.sources import load_splits  # noqa: E402
 from hypertransformer_tf.errors import UserError, run_program  # noqa: E402
 from hypertransformer_tf.evaluation.intervals import confidence_interval  # noqa: E402
 from hypertransformer_tf.evaluation.records import hardware, text_table, versions  # noqa: E402
+from hypertransformer_tf.export.example_task import write_task  # noqa: E402
 from hypertransformer_tf.training import trained  # noqa: E402
 from hypertransformer_tf.training.checkpoints import write_text  # noqa: E402
 

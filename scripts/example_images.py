@@ -11,17 +11,15 @@ images, OUTPUT/images/<class>/ other images of the same classes.
 import sys
 from pathlib import Path
 
-import numpy as np
 from absl import flags
-from PIL import Image
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from hypertransformer_tf import configuration  # noqa: E402
-from hypertransformer_tf.data.class_images import ClassImages  # noqa: E402
 from hypertransformer_tf.data.sources import load_splits  # noqa: E402
 from hypertransformer_tf.errors import UserError, run_program  # noqa: E402
+from hypertransformer_tf.export.example_task import write_task  # noqa: E402
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("output_dir", "example", "Folder to make.")
@@ -31,21 +29,6 @@ flags.DEFINE_integer("way", 5, "Classes.", 2)
 flags.DEFINE_integer("shot", 3, "Support images of each class.", 1)
 flags.DEFINE_integer("query", 10, "Other images of each class.", 1)
 flags.DEFINE_integer("task", 0, "Number of the task: another one has other classes and images.", 0)
-
-
-def write_task(images: ClassImages, folder: Path, way: int, shot: int, query: int, task: int) -> None:
-    """Writes a task as PNG files; the same task number gives the same files."""
-    random = np.random.default_rng(task)
-    for index in random.permutation(images.num_classes)[:way]:
-        of_class = images.class_array(index)
-        order = random.permutation(len(of_class))[: shot + query]
-        name = images.names[index].replace("/", "-")
-        for part, chosen in (("classes", order[:shot]), ("images", order[shot:])):
-            (folder / part / name).mkdir(parents=True)
-            for number in chosen:
-                pixels = of_class[number]
-                image = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
-                image.save(folder / part / name / f"{number:02d}.png")
 
 
 def main(_):

@@ -14,6 +14,7 @@ from export_helpers import make_checkpoint, make_model
 from PIL import Image
 
 from hypertransformer_tf.evaluation.intervals import confidence_interval
+from hypertransformer_tf.export.example_task import write_task
 from hypertransformer_tf.training.trained import CHARACTERS
 
 
@@ -225,13 +226,6 @@ def test_export_writes_the_generator(checkpoint, tmp_path):
     assert (tmp_path / "generator" / "1" / "saved_model.pb").exists()
     again = run("export.py", f"--checkpoint={checkpoint}", f"--output_dir={tmp_path / 'generator' / '1'}")
     one_line(again, "--overwrite")
-
-
-def write_task(images, folder, **sizes):
-    sys.path.insert(0, "scripts")
-    from example_images import write_task
-
-    write_task(images, folder, **sizes)
 
 
 @pytest.mark.slow
