@@ -14,6 +14,7 @@ import numpy as np
 from absl import flags
 from tqdm import tqdm
 
+from hypertransformer_tf.data.file_tree import is_visible
 from hypertransformer_tf.errors import UserError, run_program
 from hypertransformer_tf.evaluation.pictures import check_picture
 from hypertransformer_tf.evaluation.records import text_table
@@ -27,7 +28,6 @@ flags.DEFINE_bool("strict", False, "Stop at a file that is no image, instead of 
 flags.DEFINE_bool(
     "truth", True, "A file in a folder named like a class is taken to be of that class: print the accuracy."
 )
-IGNORED = ("thumbs.db", "desktop.ini")
 
 
 def main(argv):
@@ -73,7 +73,7 @@ def list_files(arguments) -> list[Path]:
             raise UserError("an empty file name was given: name files, folders or patterns")
         path = Path(argument)
         if path.is_dir():
-            found = sorted(each for each in path.rglob("*") if each.is_file() and _visible(each))
+            found = sorted(each for each in path.rglob("*") if each.is_file() and is_visible(each.name))
             if not found:
                 raise UserError(f"the folder {path} holds no files: name another one")
             files += found
@@ -87,10 +87,6 @@ def list_files(arguments) -> list[Path]:
     if not files:
         raise UserError("there are no files to classify: name images or folders of images")
     return files
-
-
-def _visible(path: Path) -> bool:
-    return not path.name.startswith(".") and path.name.lower() not in IGNORED
 
 
 def _truth(file: Path, names) -> int | None:

@@ -9,7 +9,7 @@ from hypertransformer_tf.errors import UserError, run_program
 from hypertransformer_tf.export import card as cards
 from hypertransformer_tf.export.files import TFLITE_KINDS, keras_model, tflite, write_npz, write_onnx
 from hypertransformer_tf.export.folder import check_output, replace_folder
-from hypertransformer_tf.export.frozen import STATISTICS
+from hypertransformer_tf.export.frozen import STATISTICS, check_frozen
 from hypertransformer_tf.export.generate import generate_cnn, leave_one_out
 from hypertransformer_tf.export.preparation import POLARITIES, Preparation
 from hypertransformer_tf.export.saved_model import write_saved_model
@@ -46,11 +46,7 @@ def main(argv):
     unknown = [kind for kind in FLAGS.tflite if kind not in TFLITE_KINDS]
     if unknown:
         raise UserError(f"--tflite={unknown[0]}: unknown, use {', '.join(TFLITE_KINDS)}")
-    if FLAGS.statistics not in STATISTICS:
-        raise UserError(
-            f"--statistics={FLAGS.statistics}: an exported model treats each image alone, use "
-            f"{' or '.join(STATISTICS)}"
-        )
+    check_frozen(FLAGS.statistics)
     started = time.perf_counter()
     support_dir, output = Path(FLAGS.support_dir), Path(FLAGS.output_dir)
     check_output(output, FLAGS.overwrite, cards.CARD)

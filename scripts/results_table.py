@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT))
 from hypertransformer_tf.errors import UserError, run_program  # noqa: E402
 from hypertransformer_tf.evaluation.paper import PAPER  # noqa: E402
 from hypertransformer_tf.evaluation.records import FIELDS, read_records  # noqa: E402
+from hypertransformer_tf.training.checkpoints import write_text  # noqa: E402
 
 FLAGS = flags.FLAGS
 flags.DEFINE_bool("check", False, "Only compare.")
@@ -121,9 +122,7 @@ def main(_):
         if rendered != text:
             raise UserError(f"{readme} differs from the records: run python scripts/results_table.py")
         return
-    temporary = readme.with_name(f".{readme.name}.part")
-    temporary.write_text(rendered)
-    temporary.replace(readme)
+    write_text(readme, rendered)
 
 
 if __name__ == "__main__":

@@ -48,13 +48,15 @@ def tiny_data(tmp_path_factory):
     return path
 
 
-TINY_CONFIG = """
+TINY_DATA = """
 load_splits.name = "npy"
 load_splits.train = "0-11"
 load_splits.val = "12-17"
 load_splits.test = "18-23"
 Task.way = 3
 Task.query = 6
+"""
+TINY_CONFIG = f"""{TINY_DATA}
 HyperTransformer.channels = 4
 HyperTransformer.transformer_layers = 1
 HyperTransformer.embedding_dim = 8

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from hypertransformer_tf.analysis.episode_picture import RIGHT, WRONG, show_image
+from hypertransformer_tf.analysis.figures import new_figure, save_figure
 
 
 def draw_contact_sheet(
@@ -39,8 +37,7 @@ def draw_contact_sheet(
         chosen = np.linspace(0, len(images) - 1, most).round().astype(int)
     columns = min(columns, len(chosen))
     rows = -(-len(chosen) // columns)
-    figure = Figure(figsize=(0.3 + 1.35 * columns, 0.6 + 1.6 * rows), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(0.3 + 1.35 * columns, 0.6 + 1.6 * rows)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for axis in axes:
         axis.set_axis_off()
@@ -56,10 +53,7 @@ def draw_contact_sheet(
     right = sum(truth == answer for truth, answer in known)
     verdict = f"; {right} of {len(known)} right (blue), errors in orange" if known else ""
     figure.suptitle(f"{shown} images{verdict}", fontsize=9)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.stem}.part{path.suffix}")
-    figure.savefig(temporary, dpi=110)
-    os.replace(temporary, path)
+    save_figure(figure, path, dpi=110)
 
 
 def _short(name: str, width: int = 18) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
+from hypertransformer_tf.analysis.figures import new_figure, save_figure
 from hypertransformer_tf.backend import tf
 from hypertransformer_tf.data.episodes import Episodes
 from hypertransformer_tf.models.hypertransformer import HyperTransformer
@@ -46,8 +44,7 @@ def draw_episode(
     shot = max(int((support_labels == slot).sum()) for slot in range(way))
     queries = min(max_queries, max(int((labels == slot).sum()) for slot in range(way)))
     columns = shot + queries
-    figure = Figure(figsize=(1.0 + columns * 0.95, 1.0 + way * 1.15), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(1.0 + columns * 0.95, 1.0 + way * 1.15)
     axes = figure.subplots(way, columns, squeeze=False)
     for slot in range(way):
         for axis in axes[slot]:
@@ -65,10 +62,7 @@ def draw_episode(
         f"BN statistics: {statistics}",
         fontsize=9,
     )
-    temporary = path.with_name(f".{path.stem}.part{path.suffix}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(temporary, dpi=120)
-    os.replace(temporary, path)
+    save_figure(figure, path)
     return accuracy
 
 

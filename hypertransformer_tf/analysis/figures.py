@@ -35,9 +35,7 @@ def save_figure(figure: Figure, path: Path, dpi: int = 120) -> Path:
         figure.savefig(temporary, dpi=dpi)
         os.replace(temporary, path)
     except OSError as error:
-        raise UserError(
-            f"can't write {path} ({error.strerror or error}): choose another --output_dir"
-        ) from error
+        raise UserError(f"can't write {path} ({error.strerror or error}): choose another place") from error
     return path
 
 

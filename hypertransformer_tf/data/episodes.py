@@ -12,14 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from hypertransformer_tf.backend import tf
+from hypertransformer_tf.data import random_numbers
 from hypertransformer_tf.data.augmentation import Augmentation, rotate_by_90
 from hypertransformer_tf.data.class_images import ClassImages
 from hypertransformer_tf.errors import UserError
 
 # Streams keep the episodes of different purposes apart under one seed.
 STREAMS = {"train": 0, "val": 1, "test": 2}
-# Purposes of random numbers: 0 = the task, 1 + b = query batch b, from here on = augmentation.
-_AUGMENTATION = 2**30
 # Larger memory-mapped images are read from the map by the host; smaller ones lie in memory, in the graph.
 MAPPED_BYTES = 1_500_000_000
 
@@ -147,9 +146,9 @@ class EpisodeSampler:
             self.query,
         ]
         of_task, of_query = sizes[:4], sizes[4:]
-        numbers = self._random(indices, 0, sum(of_task))
+        numbers = self._random(indices, random_numbers.TASK, sum(of_task))
         by_class, by_image, by_support, by_turn = tf.split(numbers, of_task, 1)
-        numbers = self._random(indices, 1 + batch, sum(of_query))
+        numbers = self._random(indices, random_numbers.TASK + 1 + batch, sum(of_query))
         by_query_image, by_query = tf.split(numbers, of_query, 1)
 
         class_ids = tf.math.top_k(by_class, self.way).indices
@@ -200,7 +199,7 @@ class EpisodeSampler:
             images = rotate_by_90(images, tf.gather(turns, slots, batch_dims=1))
 
         def random(purpose, count):
-            return self._random(indices, _AUGMENTATION + purpose, count)
+            return self._random(indices, random_numbers.AUGMENTATION + purpose, count)
 
         if self.augmentation is not None:
             images = self.augmentation(images, slots, self.way, part, random)
@@ -215,13 +214,15 @@ class EpisodeSampler:
         images = tf.numpy_function(read, [rows], tf.uint8, stateful=False)
         return tf.ensure_shape(images, [*rows.shape, *self._images.shape[1:]])
 
+    def seeds(self, indices: tf.Tensor) -> tf.Tensor:
+        """What all random numbers of episodes depend on: int64 [episode] -> int64 [episode, 2]."""
+        own = tf.fill(tf.shape(indices), tf.constant(self.seed, tf.int64))
+        return tf.stack([own, tf.cast(indices, tf.int64)], 1)
+
     def _random(self, indices: tf.Tensor, purpose: int, count: int) -> tf.Tensor:
         """Uniform numbers in 0..1, [episode, count], of (seed, stream, index, purpose) alone."""
-        rows = []
-        for index in tf.unstack(indices):
-            seed = tf.stack([tf.constant(self.seed + (purpose << 32), tf.int64), tf.cast(index, tf.int64)])
-            rows.append(tf.random.stateless_uniform([count], seed, alg="philox"))
-        return tf.stack(rows)
+        seeds = tf.ensure_shape(self.seeds(indices), [indices.shape[0], 2])
+        return random_numbers.uniform(seeds, purpose, [count])
 
 
 def _limits(way: int, shot: int, query: int, unlabeled: int) -> list[tuple[str, int, int]]:

@@ -84,6 +84,15 @@ class FrozenCNN:
         return total
 
 
+def check_frozen(statistics: str) -> None:
+    """Raises UserError for statistics that can't be frozen: "query" depends on the other images."""
+    if statistics not in STATISTICS:
+        raise UserError(
+            f"--statistics={statistics}: an exported model treats each image alone, use "
+            f"{' or '.join(STATISTICS)}"
+        )
+
+
 def freeze(
     model: HyperTransformer,
     weights: dict[str, dict[str, tf.Tensor]],
@@ -103,11 +112,7 @@ def freeze(
     Raises:
         UserError: for other statistics: "query" depends on the other images of a batch.
     """
-    if statistics not in STATISTICS:
-        raise UserError(
-            f"--statistics={statistics}: an exported model treats each image alone, use "
-            f"{' or '.join(STATISTICS)}"
-        )
+    check_frozen(statistics)
     kept = {}
     for layer in model.cnn.conv_layers:
         of_layer = {name: value[0].numpy() for name, value in weights[layer.name].items()}

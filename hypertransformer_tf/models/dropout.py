@@ -10,6 +10,7 @@ import contextlib
 import threading
 
 from hypertransformer_tf.backend import tf
+from hypertransformer_tf.data.random_numbers import DROPOUT, uniform
 from hypertransformer_tf.errors import UserError
 
 _open = threading.local()  # the replicas of a strategy are traced in threads of their own
@@ -40,12 +41,8 @@ def dropout(values: tf.Tensor, rate: float) -> tf.Tensor:
     if seeds is None or rate == 0.0:
         return values
     _open.calls += 1  # each place in the model draws numbers of its own
-    shape = tf.shape(values)[1:]
-    draws = [
-        tf.random.stateless_uniform(shape, seed + tf.constant([_open.calls << 32, 0], tf.int64), alg="philox")
-        for seed in tf.unstack(seeds)
-    ]
-    return tf.where(tf.stack(draws) >= rate, values / (1.0 - rate), 0.0)
+    draws = uniform(seeds, DROPOUT + _open.calls, tf.shape(values)[1:])
+    return tf.where(draws >= rate, values / (1.0 - rate), 0.0)
 
 
 def check_rate(name: str, rate: float) -> float:

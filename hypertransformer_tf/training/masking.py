@@ -5,9 +5,8 @@ from __future__ import annotations
 import gin
 
 from hypertransformer_tf.backend import tf
+from hypertransformer_tf.data.random_numbers import MASKING, uniform
 from hypertransformer_tf.errors import UserError
-
-_PURPOSE = 2000 << 32  # keeps these random numbers apart from those of episodes and dropout
 
 
 @gin.configurable
@@ -74,14 +73,7 @@ class SupportMasking:
         if not self.active:
             return None
         samples = labels.shape[1]
-        draws = tf.stack(
-            [
-                tf.random.stateless_uniform(
-                    [samples + 2], seed + tf.constant([_PURPOSE, 0], tf.int64), alg="philox"
-                )
-                for seed in tf.unstack(seeds)
-            ]
-        )
+        draws = uniform(seeds, MASKING, [samples + 2])
         of_sample, of_episode = draws[:, :samples], draws[:, samples:]
         start, end, until = self.unlabeled
         scheduled = start + (end - start) * tf.minimum(progress / until, 1.0)

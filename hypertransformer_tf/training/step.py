@@ -17,8 +17,6 @@ from hypertransformer_tf.training.masking import SupportMasking
 from hypertransformer_tf.training.shared_head import SharedHead
 from hypertransformer_tf.training.warmup import head_weights
 
-_DROPOUT_PURPOSE = 1000 << 32
-
 
 @gin.configurable(
     denylist=["model", "optimizer", "sampler", "average", "masking", "shared_head", "total_episodes"]
@@ -157,13 +155,13 @@ class TrainingStep:
     def _tower(self, indices: tf.Tensor):
         """Loss, accuracy (shares of the global mean), gradients, BN statistics and norms of a part."""
         episodes = self.sampler(indices)
-        seeds = tf.stack([tf.fill(tf.shape(indices), tf.constant(self.sampler.seed, tf.int64)), indices], 1)
+        seeds = self.sampler.seeds(indices)
         share = 1.0 / self.episodes_per_step
         seen = tf.cast(indices[0], tf.float32)
         mask = self.masking(seeds, episodes.support_labels, self.model.way, seen / self.total_episodes)
         if isinstance(self.model, Learner):
             return self._baseline_tower(episodes, mask, seen / self.total_episodes)
-        with tf.GradientTape() as tape, dropout_of(seeds + tf.constant([_DROPOUT_PURPOSE, 0], tf.int64)):
+        with tf.GradientTape() as tape, dropout_of(seeds):
             if self.shared_head and self.shared_head.alone:
                 embeddings = self.model.shared(episodes.support_images, mask)
                 losses = self._shared_head_loss(embeddings, episodes)

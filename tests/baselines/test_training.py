@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, TINY_DATA
 
 from hypertransformer_tf import configuration
 from hypertransformer_tf.baselines.methods import BASELINES
@@ -14,14 +14,6 @@ from hypertransformer_tf.training import trained
 from hypertransformer_tf.training.loop import train
 from hypertransformer_tf.training.strategy import make_strategy
 
-DATA = """
-load_splits.name = "npy"
-load_splits.train = "0-11"
-load_splits.val = "12-17"
-load_splits.test = "18-23"
-Task.way = 3
-Task.query = 6
-"""
 TRAINING = """
 BaselineCNN.channels = 4
 Optimizer.kind = "adam"
@@ -48,7 +40,7 @@ OF_METHOD = {
 
 def run(tiny_data, workdir, method, *bindings):
     """Trains with the configuration of a method and more bindings; returns splits and the Result."""
-    configuration.load_text(DATA + OF_METHOD[method] + f'\nmake_model.method = "{method}"', bindings)
+    configuration.load_text(TINY_DATA + OF_METHOD[method] + f'\nmake_model.method = "{method}"', bindings)
     splits = load_splits(str(tiny_data))
     workdir.mkdir(exist_ok=True)
     return splits, train(splits, workdir, make_strategy("cpu"), configuration.check_all_used)
@@ -125,7 +117,7 @@ def test_every_configuration_builds_without_idle_bindings(tiny_data, tmp_path, f
     if file.stem == "rfs_distilled":
         run(tiny_data, tmp_path / "teacher", "rfs")
         bindings.append(f"RFS.teacher = '{tmp_path / 'teacher'}'")
-    data = [line for line in DATA.strip().splitlines() if line.startswith("load_splits")]
+    data = [line for line in TINY_DATA.strip().splitlines() if line.startswith("load_splits")]
     configuration.load([str(file)], data + bindings)
     train(load_splits(str(tiny_data)), tmp_path, make_strategy("cpu"), configuration.check_all_used)
     assert trained.find(tmp_path).load_model(baselines=True).way == 3
