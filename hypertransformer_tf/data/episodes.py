@@ -216,13 +216,12 @@ class EpisodeSampler:
 
     def seeds(self, indices: tf.Tensor) -> tf.Tensor:
         """What all random numbers of episodes depend on: int64 [episode] -> int64 [episode, 2]."""
-        own = tf.fill(tf.shape(indices), tf.constant(self.seed, tf.int64))
-        return tf.stack([own, tf.cast(indices, tf.int64)], 1)
+        indices = tf.cast(indices, tf.int64)
+        return tf.stack([tf.fill(indices.shape, tf.constant(self.seed, tf.int64)), indices], 1)
 
     def _random(self, indices: tf.Tensor, purpose: int, count: int) -> tf.Tensor:
         """Uniform numbers in 0..1, [episode, count], of (seed, stream, index, purpose) alone."""
-        seeds = tf.ensure_shape(self.seeds(indices), [indices.shape[0], 2])
-        return random_numbers.uniform(seeds, purpose, [count])
+        return random_numbers.uniform(self.seeds(indices), purpose, [count])
 
 
 def _limits(way: int, shot: int, query: int, unlabeled: int) -> list[tuple[str, int, int]]:

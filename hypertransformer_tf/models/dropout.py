@@ -34,14 +34,14 @@ def dropout(values: tf.Tensor, rate: float) -> tf.Tensor:
     """Sets a share of the values to zero and scales the others up.
 
     Args:
-        values: float [episode, ...].
+        values: float [episode, ...], static but for the episodes.
         rate: share that is dropped; 0 = none.
     """
     seeds = getattr(_open, "seeds", None)
     if seeds is None or rate == 0.0:
         return values
     _open.calls += 1  # each place in the model draws numbers of its own
-    draws = uniform(seeds, DROPOUT + _open.calls, tf.shape(values)[1:])
+    draws = uniform(seeds, DROPOUT + _open.calls, values.shape[1:])
     return tf.where(draws >= rate, values / (1.0 - rate), 0.0)
 
 
