@@ -21,7 +21,7 @@ from hypertransformer_tf.evaluation.records import hardware, text_table, version
 from hypertransformer_tf.models.hypertransformer import HyperTransformer
 from hypertransformer_tf.models.normalization import STATISTICS, check_statistics
 from hypertransformer_tf.training import trained
-from hypertransformer_tf.training.strategy import configure_threads, make_strategy
+from hypertransformer_tf.training.strategy import configure_threads, make_device
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("checkpoint", None, "A run's workdir, or a checkpoint folder; default: --workdir.")
@@ -57,7 +57,7 @@ def main(argv):
         check_picture(FLAGS.picture)
     statistics = [check_statistics(name) for name in FLAGS.statistics]
     configure_threads()
-    make_strategy("auto" if FLAGS.strategy == "mirrored" else FLAGS.strategy)
+    make_device(FLAGS.strategy)
     place = FLAGS.checkpoint or FLAGS.workdir
     if place is None:
         if not FLAGS.gin_file:

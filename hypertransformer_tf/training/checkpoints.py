@@ -120,19 +120,28 @@ class Checkpoints:
             shutil.rmtree(left, ignore_errors=True)
         return path
 
-    def restore(self) -> dict | None:
-        """Fills the state from the newest sound checkpoint; returns its manifest, None if there is none.
+    def newest(self) -> tuple[Path, dict] | None:
+        """The newest sound checkpoint and its manifest; None if there is none.
 
         Raises:
             UserError: when the checkpoint belongs to another configuration.
         """
         found = newest_sound(self.folder, "step")
+        if found:
+            check_fingerprint(found[0], found[1].get("fingerprint", {}), self.fingerprint)
+        return found
+
+    def read(self, path: Path) -> None:
+        """Fills the state from a checkpoint that `newest` gave."""
+        self.state.read(str(path / "state")).assert_consumed()
+
+    def restore(self) -> dict | None:
+        """Fills the state from the newest sound checkpoint; returns its manifest. See `newest`."""
+        found = self.newest()
         if found is None:
             return None
-        path, manifest = found
-        check_fingerprint(path, manifest.get("fingerprint", {}), self.fingerprint)
-        self.state.read(str(path / "state")).assert_consumed()
-        return manifest
+        self.read(found[0])
+        return found[1]
 
 
 def check_fingerprint(path: Path, saved: dict, wanted: dict) -> None:

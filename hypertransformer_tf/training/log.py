@@ -67,7 +67,23 @@ class RunLog:
         self.bar.write(text, file=sys.stderr)
 
     def close(self) -> None:
-        """Ends the bar and the files."""
+        """Ends the bar and the files; closing again does nothing."""
         self.bar.close()
         self._file.close()
         self._board.close()
+
+
+class NoLog:
+    """Stands in for RunLog in a worker that is not the chief: writes and shows nothing."""
+
+    def __init__(self):
+        self.bar = tqdm(disable=True)
+
+    def write(self, step: int, **values: float) -> None:
+        """Does nothing."""
+
+    def say(self, text: str) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
+        """Does nothing."""
