@@ -4,7 +4,7 @@ from pathlib import Path
 
 from absl import flags
 
-from hypertransformer_tf import configuration
+from hypertransformer_tf import configuration, storage
 from hypertransformer_tf.analysis.training_pictures import training_pictures
 from hypertransformer_tf.data.sources import load_splits
 from hypertransformer_tf.errors import UserError, run_program
@@ -15,7 +15,9 @@ from hypertransformer_tf.training.strategy import STRATEGIES, configure_threads,
 FLAGS = flags.FLAGS
 flags.DEFINE_multi_string("gin_file", None, "Configuration file; may be given several times, the last wins.")
 flags.DEFINE_multi_string("gin_bindings", [], "One binding, as 'LearningRate.rate = 0.01'.")
-flags.DEFINE_string("workdir", None, "Folder of the run; default: runs/<name of the last gin file>.")
+flags.DEFINE_string(
+    "workdir", None, "Folder of the run, also gs://...; default: runs/<name of the last gin file>."
+)
 flags.DEFINE_string("data_dir", None, "Where data sets are; default: $HYPERTRANSFORMER_DATA.")
 flags.DEFINE_string("strategy", "auto", f"Devices: {', '.join(STRATEGIES)}; workers are listed in TF_CONFIG.")
 flags.DEFINE_string("tpu", None, "Name or address of a Cloud TPU; local = the TPU of this machine.")
@@ -39,8 +41,7 @@ def _train():
     configuration.load(FLAGS.gin_file, FLAGS.gin_bindings)
     configure_threads()
     strategy = make_strategy(FLAGS.strategy, FLAGS.logical_cpus, FLAGS.tpu)
-    workdir = Path(FLAGS.workdir or Path("runs") / Path(FLAGS.gin_file[-1]).stem)
-    workdir.mkdir(parents=True, exist_ok=True)
+    workdir = storage.place(FLAGS.workdir or Path("runs") / Path(FLAGS.gin_file[-1]).stem)
     splits = load_splits(FLAGS.data_dir)
     result = train(splits, workdir, strategy, configuration.check_all_used, training_pictures)
     print(f"{result.ending} after {result.step:,} steps")

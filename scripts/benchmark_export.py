@@ -150,7 +150,7 @@ def main(_):
     if FLAGS.data_dir:
         configuration.load(["gin/omniglot.gin"])
         sources[OMNIGLOT] = load_splits(FLAGS.data_dir).test
-    checkpoint = trained.find(Path(FLAGS.checkpoint) if FLAGS.checkpoint else trained.CHARACTERS)
+    checkpoint = trained.find(FLAGS.checkpoint or trained.CHARACTERS)
     with tempfile.TemporaryDirectory() as folder:
         record = {
             "checkpoint": checkpoint.path.name,

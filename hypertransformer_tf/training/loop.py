@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from pathlib import Path
 from typing import Callable, NamedTuple
 
 import gin
@@ -21,6 +20,7 @@ from hypertransformer_tf.evaluation.accuracy import TaskEvaluator
 from hypertransformer_tf.evaluation.intervals import confidence_interval
 from hypertransformer_tf.evaluation.records import hardware, versions
 from hypertransformer_tf.models.hypertransformer import HyperTransformer
+from hypertransformer_tf.storage import Place, write_text
 from hypertransformer_tf.training import checkpoints, trained
 from hypertransformer_tf.training.averaging import WeightAverage
 from hypertransformer_tf.training.log import NoLog, RunLog
@@ -64,7 +64,7 @@ Pictures = Callable[[HyperTransformer, Episodes], dict[str, np.ndarray]]
 @gin.configurable(denylist=["splits", "workdir", "strategy", "ready", "pictures"])
 def train(
     splits: Splits,
-    workdir: Path,
+    workdir: Place,
     strategy: tf.distribute.Strategy,
     ready: Callable[[], None] = lambda: None,
     pictures: Pictures | None = None,
@@ -87,7 +87,8 @@ def train(
 
     Args:
         splits: train classes to learn from, val classes for every choice; test classes are not touched.
-        workdir: folder for checkpoints, the best model and logs.
+        workdir: folder for checkpoints, the best model and logs, on this machine or in a store
+            (see `storage`).
         strategy: see `strategy.make_strategy`.
         ready: called when everything is built, before the first step.
         episodes: length of the training (4,000,000 in appendix C).
@@ -159,7 +160,7 @@ class _Run:
         with strategy.scope():
             self.model = make_model(task.way, shape, splits.train.num_classes)
             if isinstance(self.model, RFS) and self.model.teacher:
-                self.model.learn_from(trained.find(Path(self.model.teacher)).load_model(baselines=True))
+                self.model.learn_from(trained.find(self.model.teacher).load_model(baselines=True))
             rate = LearningRate()
             self.optimizer = Optimizer(lambda step: rate(step * self.per_step, episodes))
             self.shared_head = SharedHead(self.model, splits.train.num_classes)
@@ -285,6 +286,7 @@ class _Run:
                         episode = self.validation(tf.constant([0], tf.int64))
                         log.pictures(step, pictures(self.model, episode))
                 if step % every["checkpoint"] == 0:
+                    log.sync()  # first: what is logged after the checkpoint is dropped on a resume
                     self._save(step)
         finished = step >= self.total_steps or self._time_is_up(max_minutes)
         if is_chief and finished and self.validated_step != step:
@@ -391,8 +393,8 @@ class _Run:
 
     def _write_configuration(self) -> None:
         """Keeps what was asked for and, after the first step, everything that was in effect."""
-        checkpoints.write_text(self.workdir / "config.gin", gin.config_str())
-        checkpoints.write_text(self.workdir / "operative_config.gin", gin.operative_config_str())
+        write_text(self.workdir / "config.gin", gin.config_str())
+        write_text(self.workdir / "operative_config.gin", gin.operative_config_str())
 
     def _save(self, step: int) -> None:
         finite = [tf.reduce_all(tf.math.is_finite(v)) for v in self.model.trainable_variables]

@@ -8,9 +8,11 @@ here. When a worker is lost, the others can't go on: each starts its program aga
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -34,6 +36,8 @@ _LOST_ERRORS = (
 # How often in a row this program has started itself again, from one start to the next.
 _RESTARTS = "HYPERTRANSFORMER_RESTARTS"
 _PAUSE = 3.0  # seconds before a start, in which the others notice the loss, too
+_HEARTBEAT = 30_000  # milliseconds of silence after which a worker counts as lost; TensorFlow's 10 s are
+# too short for a machine with more processes than cores
 
 _connected: Cluster | None = None
 
@@ -108,6 +112,7 @@ def connect(cluster: Cluster, wait_minutes: float = 30.0) -> tf.distribute.Strat
         f"not all workers came within {wait_minutes:g} minutes ({cluster.others}): start train.py on each, "
         "with the same addresses in TF_CONFIG"
     )
+    _set_heartbeat()
     try:
         with time_limit(wait_minutes, missing):
             return tf.distribute.MultiWorkerMirroredStrategy()
@@ -116,6 +121,16 @@ def connect(cluster: Cluster, wait_minutes: float = 30.0) -> tf.distribute.Strat
         raise UserError(
             f"TF_CONFIG: this worker can't listen at {address} ({first_line(error)}): is the port taken?"
         ) from error
+
+
+def _set_heartbeat() -> None:
+    """Lets the strategy, which has no argument for it, configure TensorFlow with `_HEARTBEAT`."""
+    from tensorflow.python.eager import context
+
+    this = context.context()
+    configure = getattr(this, "configure_coordination_service", None)
+    if configure is not None:
+        this.configure_coordination_service = functools.partial(configure, heartbeat_timeout_in_ms=_HEARTBEAT)
 
 
 class Workers:
@@ -235,10 +250,11 @@ def time_limit(minutes: float, message: str) -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """The part of TensorFlow's message that says what is wrong."""
+    """The first sentence of TensorFlow's message that says what is wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith(("Graph execution", "Detected at", "File "))]
-    return lines[0][:200] if lines else type(error).__name__
+    said = lines[0].removeprefix("Collective ops is aborted by: ") if lines else type(error).__name__
+    return re.split(r"[.:;] ", said)[0][:200]
 
 
 def _leave(line: str) -> None:
