@@ -220,8 +220,8 @@ def restarted_after_a_loss(restarts: int) -> Iterator[None]:
         tries = int(os.environ.get(_RESTARTS, "0"))
         lost = f"lost a worker ({first_line(error)})"
         if tries >= restarts:
-            again = "start this program again, it goes on from the last checkpoint"
-            _leave(f"error: {lost} {tries + 1} times in a row: {again}")
+            often = f" {tries + 1} times in a row" if tries else ""
+            _leave(f"error: {lost}{often}: start this program again, it goes on from the last checkpoint")
         print(
             f"{lost}: starting again from the last checkpoint, try {tries + 1} of {restarts}",
             file=sys.stderr,
@@ -253,7 +253,8 @@ def first_line(error: Exception) -> str:
     """The first sentence of TensorFlow's message that says what is wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith(("Graph execution", "Detected at", "File "))]
-    said = lines[0].removeprefix("Collective ops is aborted by: ") if lines else type(error).__name__
+    said = lines[0] if lines else type(error).__name__
+    said = re.sub(r"^Collective ops is aborted by: |Error reported from \S+: ", "", said)
     return re.split(r"[.:;] ", said)[0][:200]
 
 
@@ -266,7 +267,7 @@ def _close_on_exec() -> None:
     """Lets no socket of this process live on in the next one, which listens at the same address."""
     import fcntl
 
-    for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
+    for name in os.listdir("/dev/fd") if os.path.isdir("/dev/fd") else ():
         if int(name) > 2:
             with contextlib.suppress(OSError):
                 flags = fcntl.fcntl(int(name), fcntl.F_GETFD)
