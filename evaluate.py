@@ -116,6 +116,8 @@ def _evaluate(checkpoint: trained.Trained, place: storage.Place, statistics: lis
             "shot": task["shot"],
             "channels": info["model"]["channels"],
             "generated": info["generated"],
+            "parameters": sum(v.shape.num_elements() for v in model.trainable_variables),
+            "cnn_parameters": model.cnn.num_parameters,
             "statistics": source,
             "accuracy": round(100 * interval.mean, 3),
             "ci95": half_width,

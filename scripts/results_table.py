@@ -38,8 +38,8 @@ def render(records: dict[str, dict]) -> str:
             models.setdefault(run, {})[record["statistics"]] = record
     lines = [
         "| run | data, classes | task | channels, generated | paper | support | query | moving "
-        "| tasks x images | episodes | minutes |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| tasks x images | episodes | minutes | parameters: trained, CNN | checkpoint |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for run, by_source in sorted(models.items()):
         one = next(iter(by_source.values()))
@@ -56,10 +56,23 @@ def render(records: dict[str, dict]) -> str:
             f"| {one['channels']}, {what} | {paper} | "
             + " | ".join(cells)
             + f" | {one['tasks']} x {one['query_per_task']} | {one['episodes_trained']:,} "
-            f"| {one['train_seconds'] / 60:.0f} |"
+            f"| {one['train_seconds'] / 60:.0f} | {_parameters(one)} | {_shipped(one)} |"
         )
     hardware = {record["hardware"] for record in records.values()}
     return "\n".join([*lines, "", f"Trained and evaluated on: {', '.join(sorted(hardware))}."])
+
+
+def _parameters(record: dict) -> str:
+    """Trained parameters and those of one CNN; older records don't say them."""
+    if "parameters" not in record:
+        return "-"
+    return f"{record['parameters']:,}, {record['cnn_parameters']:,}"
+
+
+def _shipped(record: dict) -> str:
+    """Whether the checkpoint is in the repository."""
+    name = record["checkpoint"]
+    return f"`{name}`" if (ROOT / "results" / "checkpoints" / Path(name).name).is_dir() else "-"
 
 
 def render_exports(record: dict) -> str:
@@ -96,9 +109,27 @@ def render_exports(record: dict) -> str:
 
 
 def render_speed(record: dict) -> str:
-    """Markdown: episodes per second of training and sampling."""
-    lines = [f"| Omniglot, 20-way 1-shot, 8 channels; {record['hardware']} | episodes/s |", "|---|---|"]
-    lines += [f"| {name} | {rate:,.0f} |" for name, rate in record["episodes_per_second"].items()]
+    """Markdown: episodes per second of every configuration and side, ratios, and stages of a step."""
+    configurations = record["configurations"]
+    sides = list(
+        dict.fromkeys(side for found in configurations.values() for side in found["episodes_per_second"])
+    )
+    lines = [
+        f"| {record['hardware']} | " + " | ".join(configurations) + " |",
+        "|---" * (len(configurations) + 1) + "|",
+    ]
+    for side in sides:
+        cells = []
+        for found in configurations.values():
+            rates = found["episodes_per_second"]
+            cell = f"{rates[side]:,.1f}" if side in rates else "-"
+            plain = rates.get(side.split(",")[0] + ", plain")
+            cells.append(f"{cell} ({rates[side] / plain:.1f}x)" if side in rates and plain else cell)
+        lines.append(f"| {side} | " + " | ".join(cells) + " |")
+    lines += ["", "| ms of an episode | " + " | ".join(configurations) + " |", lines[1]]
+    for stage in next(iter(configurations.values()))["stages_ms"]:
+        cells = [f"{found['stages_ms'][stage]:.2f}" for found in configurations.values()]
+        lines.append(f"| {stage} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 

@@ -21,6 +21,8 @@ from hypertransformer_tf.errors import UserError
 STREAMS = {"train": 0, "val": 1, "test": 2}
 # Larger memory-mapped images are read from the map by the host; smaller ones lie in memory, in the graph.
 MAPPED_BYTES = 1_500_000_000
+# Images of at most so many bytes are rotated once and for all.
+ROTATED_BYTES = 50_000_000
 
 
 class Episodes(NamedTuple):
@@ -110,6 +112,10 @@ class EpisodeSampler:
         self._largest = int(images.counts.max())
         array = images.images
         self._mapped = isinstance(array, np.memmap) and array.nbytes > MAPPED_BYTES
+        # Small ones that are to be rotated are kept in all four rotations, one behind the other.
+        self._rotated = rotate and not self._mapped and array.nbytes <= ROTATED_BYTES
+        if self._rotated:
+            array = np.concatenate([np.rot90(array, turns, (1, 2)) for turns in range(4)])
         self._images = array if self._mapped else tf.constant(array)
         self._offsets = tf.constant(images.offsets, tf.int32)
         self._counts = tf.constant(images.counts, tf.int32)
@@ -179,6 +185,8 @@ class EpisodeSampler:
         turns = tf.cast(by_turn * 4.0, tf.int32)
 
         def prepared(rows, slots, part):
+            if self._rotated:
+                rows += tf.gather(turns, slots, batch_dims=1) * (self._images.shape[0] // 4)
             images = self._gather_mapped(rows) if self._mapped else tf.gather(self._images, rows)
             return self._prepare(images, slots, turns, indices, part)
 
@@ -195,7 +203,7 @@ class EpisodeSampler:
         """uint8 images augmented and scaled; `part`: 0 = support, 1 + b = query batch b."""
         if images.dtype == tf.float32:  # embeddings
             return images
-        if self.rotate:
+        if self.rotate and not self._rotated:
             images = rotate_by_90(images, tf.gather(turns, slots, batch_dims=1))
 
         def random(purpose, count):

@@ -36,7 +36,7 @@ class TaskEvaluator:
         self.model, self.sampler = model, sampler
         self.statistics, self.query_batches = tuple(statistics), query_batches
         self.tasks_per_call = tasks_per_call
-        self._call = tf.function(self._accuracies)
+        self._call = tf.function(self.accuracies)
 
     def __call__(
         self, tasks: int, progress: Callable[[int], None] = lambda done: None
@@ -58,24 +58,22 @@ class TaskEvaluator:
             progress(min(self.tasks_per_call, tasks - first))
         return {name: np.concatenate(values)[:tasks].astype(np.float64) for name, values in found.items()}
 
-    def _accuracies(self, indices: tf.Tensor) -> dict[str, tf.Tensor]:
+    def accuracies(self, indices: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Accuracies of the tasks with some indices, in-graph: {statistics: float32 [task]}."""
         episodes = self.sampler(indices, self.query_batches)
         weights = self.model.generate(episodes.support_images, episodes.support_labels, episodes.support_mask)
         results = {}
         for name in self.statistics:
-            if name == "query":
-                logits = self._by_query_batch(episodes.query_images, weights)
-            else:
-                logits = self.model.classify(episodes.query_images, weights, name)
+            logits = self._by_query_batch(episodes.query_images, weights, name)
             results[name] = query_accuracy(logits, episodes.query_labels)
         return results
 
-    def _by_query_batch(self, images: tf.Tensor, weights: dict) -> tf.Tensor:
-        """Logits [task, query_batches * query, way], each batch with its own statistics."""
+    def _by_query_batch(self, images: tf.Tensor, weights: dict, statistics: str) -> tf.Tensor:
+        """Logits [task, query_batches * query, way], batch by batch: what fits into a cache is faster."""
         shape = images.shape
         batches = tf.reshape(images, [shape[0], self.query_batches, -1, *shape[2:]])
         logits = tf.map_fn(
-            lambda batch: self.model.classify(batch, weights, "query"),
+            lambda batch: self.model.classify(batch, weights, statistics),
             tf.transpose(batches, [1, 0, 2, 3, 4, 5]),
         )
         return tf.reshape(tf.transpose(logits, [1, 0, 2, 3]), [shape[0], shape[1], -1])

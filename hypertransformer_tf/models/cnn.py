@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from hypertransformer_tf.backend import tf
 from hypertransformer_tf.errors import UserError
-from hypertransformer_tf.models.convolution import episode_conv2d
+from hypertransformer_tf.models.convolution import episode_conv2d, episode_conv2d_with_moments
 from hypertransformer_tf.models.dropout import dropout
-from hypertransformer_tf.models.normalization import Moments, moments, normalize
+from hypertransformer_tf.models.normalization import Moments, moments, normalize, scale_and_shift
 
 BLOCK_ORDERS = ("conv-act-pool-bn", "conv-bn-act-pool")
 ACTIVATIONS = {"relu": tf.nn.relu, "lrelu": lambda x: tf.nn.leaky_relu(x, 0.01)}
@@ -247,6 +247,55 @@ def finish(layer: ConvLayer, activations: tf.Tensor, statistics: Moments, weight
     return tf.reshape(flat, [tf.shape(result)[0], tf.shape(result)[1], *flat.shape[1:]])
 
 
+def block(
+    layer: ConvLayer,
+    images: tf.Tensor,
+    weights: dict,
+    statistics: Moments | None = None,
+    mask: tf.Tensor | None = None,
+    method: str = "auto",
+) -> tuple[tf.Tensor, Moments]:
+    """A whole conv block: `convolve`, then `finish`, in the order that is cheapest.
+
+    Where batch normalisation comes before the pooling, the pooling is done first: given statistics are
+    folded into the kernel; else a sign is (max-pooling passes by an increasing function).
+
+    Args:
+        images: float [episode, image, height, width, in_channels].
+        weights: kernel, bias, gamma, beta; each with a leading axis of episodes or 1.
+        statistics: Moments of [episode or 1, channels]; None = those of `images`.
+        mask: float [episode, image], 1 = leave the image out of the statistics; None = all count.
+        method: see `convolution.episode_conv2d`; "plain": the two halves one after the other.
+
+    Returns:
+        float [episode, image, height', width', channels] and the statistics used.
+    """
+    if method == "plain" or layer.order == "conv-act-pool-bn":
+        convolved = convolve(layer, images, weights, "unrolled" if method == "plain" else method)
+        used = moments(convolved, mask) if statistics is None else statistics
+        return finish(layer, convolved, used, weights), used
+    activation = ACTIVATIONS[layer.activation]
+    kernel, bias, gamma, beta = (weights[name] for name in ("kernel", "bias", "gamma", "beta"))
+    options = {"stride": layer.stride, "padding": layer.padding, "pool": layer.pool, "method": method}
+    if statistics is not None:
+        scale, shift = scale_and_shift(statistics, gamma, beta)
+        if kernel.shape[0] != 1 or scale.shape[0] == 1:  # else the kernel would no longer be shared
+            kernel, bias = kernel * scale[:, None, None, None], bias * scale + shift
+            return activation(episode_conv2d(images, kernel, bias, **options)), statistics
+    sign = tf.stop_gradient(tf.where(gamma < 0.0, -1.0, 1.0))
+    kernel, bias = kernel * sign[:, None, None, None], bias * sign
+    if statistics is None:
+        pooled, (mean, variance) = episode_conv2d_with_moments(images, kernel, bias, mask=mask, **options)
+        statistics = Moments(mean * sign, variance)
+    else:
+        pooled, mean, variance = (
+            episode_conv2d(images, kernel, bias, **options),
+            statistics.mean * sign,
+            statistics.variance,
+        )
+    return activation(normalize(pooled, Moments(mean, variance), gamma * sign, beta)), statistics
+
+
 def logits_input(layer: LogitsLayer, activations: tf.Tensor) -> tf.Tensor:
     """What the logits layer works on: the activations, or their means over all positions, of size 1x1."""
     return tf.reduce_mean(activations, [2, 3], keepdims=True) if layer.spatial_mean else activations
@@ -295,11 +344,11 @@ def run(
     used, activations = [], [images]
     for layer in cnn.conv_layers:
         of_layer = weights[layer.name]
-        convolved = convolve(layer, activations[-1], of_layer, method)
-        if statistics == "query":
-            used.append(moments(convolved))
-        else:
-            used.append(Moments(of_layer[f"{statistics}_mean"], of_layer[f"{statistics}_variance"]))
-        activations.append(finish(layer, convolved, used[-1], of_layer))
+        given = None
+        if statistics != "query":
+            given = Moments(of_layer[f"{statistics}_mean"], of_layer[f"{statistics}_variance"])
+        result, moments_used = block(layer, activations[-1], of_layer, given, method=method)
+        used.append(moments_used)
+        activations.append(result)
     result = logits(cnn.logits, activations[-1], weights["logits"], dropout_rate)
     return Run(result, tuple(used), tuple(activations[1:]))

@@ -6,16 +6,25 @@ CPU one conv2d per episode inside a single graph is fastest; accelerators prefer
 
 from __future__ import annotations
 
+import numpy as np
+
 from hypertransformer_tf.backend import tf
 from hypertransformer_tf.errors import UserError
+from hypertransformer_tf.models.normalization import Moments, moments
 
-METHODS = ("unrolled", "grouped", "vectorized")
+METHODS = ("unrolled", "grouped", "vectorized", "dense")
+# Maps of at most so many positions are convolved by one matrix product on a CPU.
+DENSE_POSITIONS = 16
 
 
-def automatic_method() -> str:
-    """Returns the way used by default on this machine: "unrolled" on a CPU, "grouped" elsewhere."""
-    accelerators = tf.config.list_logical_devices("GPU") + tf.config.list_logical_devices("TPU")
-    return "grouped" if accelerators else "unrolled"
+def automatic_method(positions: int) -> str:
+    """The way used by default on this machine for maps of a number of positions.
+
+    "grouped" on accelerators; on a CPU "dense" for tiny maps and "unrolled" for others.
+    """
+    if tf.config.list_logical_devices("GPU") + tf.config.list_logical_devices("TPU"):
+        return "grouped"
+    return "dense" if positions <= DENSE_POSITIONS else "unrolled"
 
 
 def episode_conv2d(
@@ -48,33 +57,107 @@ def episode_conv2d(
     Raises:
         UserError: for an unknown method.
     """
-    if method == "auto":
-        method = automatic_method()
-    if method not in METHODS:
+    convolve = _way(method, stride, padding)
+    return convolve(images, kernels, bias, lambda result, _: (_max_pool(result, pool),), None)[0]
+
+
+def episode_conv2d_with_moments(
+    images: tf.Tensor,
+    kernels: tf.Tensor,
+    bias: tf.Tensor,
+    stride: int = 1,
+    padding: str = "same",
+    pool: int = 1,
+    mask: tf.Tensor | None = None,
+    method: str = "auto",
+) -> tuple[tf.Tensor, Moments]:
+    """`episode_conv2d`, and mean and variance of what it gave before the pooling.
+
+    Args:
+        mask: float [episode, image], 1 = leave the image out of the moments; None = all count.
+
+    Returns:
+        float [episode, image, height', width', out_channels] and Moments of [episode, out_channels].
+    """
+
+    def finish(result, mask):
+        return _max_pool(result, pool), *moments(result, mask)
+
+    result, *found = _way(method, stride, padding)(images, kernels, bias, finish, mask)
+    return result, Moments(*found)
+
+
+def _way(method: str, stride: int, padding: str):
+    """A function (images, kernels, bias, finish, mask) that convolves and hands the results to `finish`.
+
+    `finish` takes float [episode, image, height, width, channels] and the mask, and returns tensors whose
+    first axis is the episode; it may be called for each episode by itself.
+    """
+    if method not in ("auto", *METHODS):
         raise UserError(f"unknown convolution method {method!r}: use auto, {', '.join(METHODS)}")
 
-    def one_episode(image, kernel, one_bias):
-        return _max_pool(tf.nn.conv2d(image, kernel, stride, padding.upper()) + one_bias, pool)
+    def conv2d(images, kernel, bias):
+        return tf.nn.conv2d(images, kernel, stride, padding.upper()) + bias
 
-    if kernels.shape[0] == 1:
-        flat = tf.reshape(images, [-1, *images.shape[2:]])
-        result = one_episode(flat, kernels[0], bias[0])
-        samples = -1 if images.shape[1] is None else images.shape[1]
-        return tf.reshape(result, [tf.shape(images)[0], samples, *result.shape[1:]])
-    bias = tf.broadcast_to(bias, [kernels.shape[0], kernels.shape[-1]])
-    if method == "unrolled":
-        each = zip(tf.unstack(images), tf.unstack(kernels), tf.unstack(bias))
-        return tf.stack([one_episode(*one) for one in each])
-    if method == "vectorized":
-        return tf.vectorized_map(lambda one: one_episode(*one), (images, kernels, bias))
+    def convolve(images, kernels, bias, finish, mask):
+        if kernels.shape[0] == 1:
+            result = conv2d(tf.reshape(images, [-1, *images.shape[2:]]), kernels[0], bias[0])
+            samples = -1 if images.shape[1] is None else images.shape[1]
+            return finish(tf.reshape(result, [tf.shape(images)[0], samples, *result.shape[1:]]), mask)
+        way = automatic_method(images.shape[2] * images.shape[3]) if method == "auto" else method
+        if way == "dense":
+            result = _as_matrix_product(images, kernels, stride, padding)
+            return finish(result + bias[:, None, None, None], mask)
+        bias = tf.broadcast_to(bias, [kernels.shape[0], kernels.shape[-1]])
+        if way == "unrolled":
+            masks = [None] * kernels.shape[0] if mask is None else tf.split(mask, kernels.shape[0])
+            each = zip(tf.unstack(images), tf.unstack(kernels), tf.unstack(bias), masks)
+            results = [finish(tf.expand_dims(conv2d(*one), 0), one_mask) for *one, one_mask in each]
+            return [tf.concat(parts, 0) for parts in zip(*results)]
+        if way == "vectorized":
+            return finish(tf.vectorized_map(lambda one: conv2d(*one), (images, kernels, bias)), mask)
+        side_by_side = tf.transpose(images, [1, 2, 3, 0, 4])
+        side_by_side = tf.reshape(side_by_side, [*side_by_side.shape[:3], -1])
+        kernel = tf.transpose(kernels, [1, 2, 3, 0, 4])
+        result = conv2d(side_by_side, tf.reshape(kernel, [*kernel.shape[:3], -1]), tf.reshape(bias, [-1]))
+        result = tf.reshape(result, [*result.shape[:3], kernels.shape[0], kernels.shape[-1]])
+        return finish(tf.transpose(result, [3, 0, 1, 2, 4]), mask)
 
-    side_by_side = tf.transpose(images, [1, 2, 3, 0, 4])
-    side_by_side = tf.reshape(side_by_side, [*side_by_side.shape[:3], -1])
-    kernel = tf.transpose(kernels, [1, 2, 3, 0, 4])
-    result = one_episode(side_by_side, tf.reshape(kernel, [*kernel.shape[:3], -1]), tf.reshape(bias, [-1]))
-    result = tf.reshape(result, [*result.shape[:3], kernels.shape[0], kernels.shape[-1]])
-    return tf.transpose(result, [3, 0, 1, 2, 4])
+    return convolve
+
+
+def _as_matrix_product(images: tf.Tensor, kernels: tf.Tensor, stride: int, padding: str) -> tf.Tensor:
+    """The convolution as one product with a matrix from all inputs to all outputs of a map."""
+    height, width, in_channels = images.shape[2:]
+    size, channels = kernels.shape[1], kernels.shape[-1]
+    rows, columns = (_reads(side, size, stride, padding) for side in (height, width))
+    # [row, column, row of the output, column of the output, position in the kernel]
+    reads = np.einsum("ypa,xqb->yxpqab", rows, columns).reshape(-1, size * size)
+    matrix = tf.matmul(tf.constant(reads), tf.reshape(kernels, [-1, size * size, in_channels * channels]))
+    outputs = rows.shape[1] * columns.shape[1]
+    matrix = tf.reshape(matrix, [-1, height * width, outputs, in_channels, channels])
+    matrix = tf.reshape(
+        tf.transpose(matrix, [0, 1, 3, 2, 4]), [-1, height * width * in_channels, outputs * channels]
+    )
+    flat = tf.reshape(images, [tf.shape(images)[0], -1, height * width * in_channels])
+    shape = [tf.shape(images)[0], -1, rows.shape[1], columns.shape[1], channels]
+    return tf.reshape(tf.matmul(flat, matrix), shape)
+
+
+def _reads(side: int, size: int, stride: int, padding: str) -> np.ndarray:
+    """Whether output p reads input y with kernel position a, along one axis: float32 [y, p, a]."""
+    if padding == "same":
+        outputs = -(-side // stride)
+        before = max((outputs - 1) * stride + size - side, 0) // 2
+    else:
+        outputs, before = (side - size) // stride + 1, 0
+    inputs, output, position = np.ogrid[:side, :outputs, :size]
+    return (inputs == output * stride + position - before).astype(np.float32)
 
 
 def _max_pool(images: tf.Tensor, pool: int) -> tf.Tensor:
-    return images if pool == 1 else tf.nn.max_pool2d(images, pool, pool, "VALID")
+    """Max-pooling of float [episode, image, height, width, channels]."""
+    if pool == 1:
+        return images
+    flat = tf.nn.max_pool2d(tf.reshape(images, [-1, *images.shape[2:]]), pool, pool, "VALID")
+    return tf.reshape(flat, [tf.shape(images)[0], -1, *flat.shape[1:]])

@@ -24,7 +24,6 @@ from hypertransformer_tf.models.normalization import (
     check_statistics,
     fold_into_moving,
     mean_and_square,
-    moments,
     moving_moments,
 )
 
@@ -389,9 +388,14 @@ class HyperTransformer(keras.layers.Layer):
             if not self.learned[index]:
                 slices[layer.name] = self.generators[index](activations[-1], labels, shared, mask)
             of_layer = self._conv_weights(index, slices.get(layer.name))
-            convolved = cnns.convolve(layer, activations[-1], of_layer, self.conv_method)
-            statistics = moments(convolved, mask)
-            activations.append(cnns.finish(layer, convolved, statistics, self._support_bn(index, of_layer)))
+            result, statistics = cnns.block(
+                layer,
+                activations[-1],
+                {**of_layer, **self._support_bn(index)},
+                mask=mask,
+                method=self.conv_method,
+            )
+            activations.append(result)
             weights[layer.name] = {
                 **of_layer,
                 "support_mean": statistics.mean,
@@ -464,10 +468,10 @@ class HyperTransformer(keras.layers.Layer):
             weights[name] = slices[:, :, kernel_size + offset]
         return weights
 
-    def _support_bn(self, index, weights: dict) -> dict:
-        """Scale and shift of the support pass."""
+    def _support_bn(self, index) -> dict:
+        """Scale and shift of the support pass, where it has its own."""
         if not self._config["separate_support_bn"]:
-            return weights
+            return {}
         variables = self.layer_variables[index]
         return {name: variables[f"support_{name}"][None] for name in ("gamma", "beta")}
 

@@ -45,14 +45,29 @@ def moments(activations: tf.Tensor, mask: tf.Tensor | None = None) -> Moments:
         Moments, each [episode, channels]; variance 0 where every sample is masked.
     """
     if mask is None:
-        mean = tf.reduce_mean(activations, [1, 2, 3], keepdims=True)
-        variance = tf.reduce_mean(tf.math.squared_difference(activations, mean), [1, 2, 3])
-        return Moments(mean[:, 0, 0, 0], variance)
+        return Moments(*_moments_of_all(activations))
     kept = 1.0 - mask
     share = tf.math.divide_no_nan(kept, tf.reduce_sum(kept, 1, keepdims=True))
     mean = tf.einsum("es,esc->ec", share, tf.reduce_mean(activations, [2, 3]))
     squares = tf.math.squared_difference(activations, mean[:, None, None, None, :])
     return Moments(mean, tf.einsum("es,esc->ec", share, tf.reduce_mean(squares, [2, 3])))
+
+
+@tf.custom_gradient
+def _moments_of_all(activations: tf.Tensor):
+    """Moments over axes 1 to 3, with a gradient that passes over the activations half as often."""
+    axes = [1, 2, 3]
+    mean = tf.reduce_mean(activations, axes, keepdims=True)
+    variance = tf.reduce_mean(tf.math.squared_difference(activations, mean), axes)
+
+    def gradient(of_mean, of_variance):
+        # The mean is taken again, so that second derivatives see what it depends on.
+        mean = tf.reduce_mean(activations, axes, keepdims=True)
+        count = tf.cast(tf.reduce_prod(tf.shape(activations)[1:4]), activations.dtype)
+        slope = (2.0 * of_variance / count)[:, None, None, None]
+        return activations * slope + ((of_mean / count)[:, None, None, None] - mean * slope)
+
+    return (mean[:, 0, 0, 0], variance), gradient
 
 
 def normalize(activations: tf.Tensor, statistics: Moments, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
@@ -63,9 +78,14 @@ def normalize(activations: tf.Tensor, statistics: Moments, gamma: tf.Tensor, bet
         statistics: Moments of [episode or 1, channels].
         gamma, beta: float [episode or 1, channels].
     """
-    scale = gamma * tf.math.rsqrt(statistics.variance + EPSILON)
-    shift = beta - statistics.mean * scale
+    scale, shift = scale_and_shift(statistics, gamma, beta)
     return activations * scale[:, None, None, None, :] + shift[:, None, None, None, :]
+
+
+def scale_and_shift(statistics: Moments, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """What `normalize` multiplies with and adds, each [episode or 1, channels]; arguments as there."""
+    scale = gamma * tf.math.rsqrt(statistics.variance + EPSILON)
+    return scale, beta - statistics.mean * scale
 
 
 def mean_and_square(statistics: Moments) -> Moments:
