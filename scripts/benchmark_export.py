@@ -29,8 +29,8 @@ from hypertransformer_tf.errors import UserError, run_program  # noqa: E402
 from hypertransformer_tf.evaluation.intervals import confidence_interval  # noqa: E402
 from hypertransformer_tf.evaluation.records import hardware, text_table, versions  # noqa: E402
 from hypertransformer_tf.export.example_task import write_task  # noqa: E402
+from hypertransformer_tf.storage import write_text  # noqa: E402
 from hypertransformer_tf.training import trained  # noqa: E402
-from hypertransformer_tf.training.checkpoints import write_text  # noqa: E402
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("checkpoint", None, "Default: the one for characters.")
