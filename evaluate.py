@@ -8,7 +8,7 @@ from pathlib import Path
 from absl import flags
 from tqdm import tqdm
 
-from hypertransformer_tf import configuration
+from hypertransformer_tf import configuration, storage
 from hypertransformer_tf.analysis.episode_picture import draw_episode
 from hypertransformer_tf.backend import tf
 from hypertransformer_tf.data.episodes import EpisodeSampler
@@ -21,7 +21,7 @@ from hypertransformer_tf.evaluation.records import hardware, text_table, version
 from hypertransformer_tf.models.hypertransformer import HyperTransformer
 from hypertransformer_tf.models.normalization import STATISTICS, check_statistics
 from hypertransformer_tf.training import trained
-from hypertransformer_tf.training.strategy import configure_threads, make_strategy
+from hypertransformer_tf.training.strategy import configure_threads, make_device
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("checkpoint", None, "A run's workdir, or a checkpoint folder; default: --workdir.")
@@ -57,7 +57,7 @@ def main(argv):
         check_picture(FLAGS.picture)
     statistics = [check_statistics(name) for name in FLAGS.statistics]
     configure_threads()
-    make_strategy("auto" if FLAGS.strategy == "mirrored" else FLAGS.strategy)
+    make_device(FLAGS.strategy)
     place = FLAGS.checkpoint or FLAGS.workdir
     if place is None:
         if not FLAGS.gin_file:
@@ -65,7 +65,7 @@ def main(argv):
                 "nothing to evaluate: give --checkpoint=FOLDER, or --gin_file for its default workdir"
             )
         place = Path("runs") / Path(FLAGS.gin_file[-1]).stem
-    place = Path(place)
+    place = storage.place(place)
     seen, waited = None, time.monotonic()
     while True:
         found = trained.find(place, must=not FLAGS.follow)
@@ -77,7 +77,7 @@ def main(argv):
         time.sleep(5)
 
 
-def _evaluate(checkpoint: trained.Trained, place: Path, statistics: list[str]) -> None:
+def _evaluate(checkpoint: trained.Trained, place: storage.Place, statistics: list[str]) -> None:
     info = checkpoint.manifest
     if FLAGS.gin_file:
         configuration.load(FLAGS.gin_file, FLAGS.gin_bindings)
@@ -102,7 +102,7 @@ def _evaluate(checkpoint: trained.Trained, place: Path, statistics: list[str]) -
     if method != HyperTransformer.method:
         name += "_" + re.sub(r"\W+", "_", method.replace("++", "pp"))
     name = FLAGS.name or name
-    folder = Path(FLAGS.output_dir or place / "evaluation")
+    folder = storage.place(FLAGS.output_dir or place / "evaluation")
     query_per_task = FLAGS.query_batches * query
     records, rows = [], []
     for source in statistics:
@@ -151,7 +151,7 @@ def _evaluate(checkpoint: trained.Trained, place: Path, statistics: list[str]) -
     print(f"records: {folder}/{name}_{FLAGS.split}_*.json")
 
 
-def _name(path: Path) -> str:
+def _name(path: storage.Place) -> str:
     """A checkpoint's name in records, which don't tell where somebody's files lie."""
     return (
         f"{path.parent.parent.name}/{path.name}"

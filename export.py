@@ -26,7 +26,7 @@ def main(argv):
         raise UserError("--output_dir is missing: export.py --checkpoint=... --output_dir=generator/1")
     output = Path(FLAGS.output_dir)
     check_output(output, FLAGS.overwrite, MARK)
-    checkpoint = trained.find(Path(FLAGS.checkpoint) if FLAGS.checkpoint else trained.CHARACTERS)
+    checkpoint = trained.find(FLAGS.checkpoint or trained.CHARACTERS)
     model, info = checkpoint.load_model(), checkpoint.manifest
 
     def write(folder: Path) -> None:

@@ -52,7 +52,7 @@ def main(argv):
     check_output(output, FLAGS.overwrite, cards.CARD)
     if support_dir.resolve() in (output.resolve(), *output.resolve().parents):
         raise UserError(f"--output_dir={output} lies in the folder of the classes: name one outside of it")
-    checkpoint = trained.find(Path(FLAGS.checkpoint) if FLAGS.checkpoint else trained.CHARACTERS)
+    checkpoint = trained.find(FLAGS.checkpoint or trained.CHARACTERS)
     info = checkpoint.manifest
     preparation = Preparation.of_model(info["model"]["image_shape"], info["dataset"], FLAGS.polarity)
     support = read_support(

@@ -279,7 +279,7 @@ class _Loaded:
             raise UserError(
                 "--checkpoint is missing: give a run's workdir, or results/checkpoints/omniglot_fast"
             )
-        self.checkpoint = trained.find(Path(FLAGS.checkpoint))
+        self.checkpoint = trained.find(FLAGS.checkpoint)
         self.model = self.checkpoint.load_model()
         info = self.checkpoint.manifest
         task = info["task"]

@@ -35,7 +35,7 @@ from hypertransformer_tf.errors import UserError, run_program  # noqa: E402
 from hypertransformer_tf.evaluation.accuracy import TaskEvaluator, query_accuracy  # noqa: E402
 from hypertransformer_tf.evaluation.records import hardware, text_table, versions  # noqa: E402
 from hypertransformer_tf.models.hypertransformer import HyperTransformer  # noqa: E402
-from hypertransformer_tf.training.checkpoints import write_text  # noqa: E402
+from hypertransformer_tf.storage import write_text  # noqa: E402
 from hypertransformer_tf.training.losses import query_cross_entropy  # noqa: E402
 from hypertransformer_tf.training.optimizers import Optimizer  # noqa: E402
 from hypertransformer_tf.training.step import TrainingStep  # noqa: E402

@@ -29,8 +29,8 @@ from hypertransformer_tf.errors import UserError, run_program  # noqa: E402
 from hypertransformer_tf.evaluation.intervals import confidence_interval  # noqa: E402
 from hypertransformer_tf.evaluation.records import hardware, text_table, versions  # noqa: E402
 from hypertransformer_tf.export.example_task import write_task  # noqa: E402
+from hypertransformer_tf.storage import write_text  # noqa: E402
 from hypertransformer_tf.training import trained  # noqa: E402
-from hypertransformer_tf.training.checkpoints import write_text  # noqa: E402
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("checkpoint", None, "Default: the one for characters.")
@@ -150,7 +150,7 @@ def main(_):
     if FLAGS.data_dir:
         configuration.load(["gin/omniglot.gin"])
         sources[OMNIGLOT] = load_splits(FLAGS.data_dir).test
-    checkpoint = trained.find(Path(FLAGS.checkpoint) if FLAGS.checkpoint else trained.CHARACTERS)
+    checkpoint = trained.find(FLAGS.checkpoint or trained.CHARACTERS)
     with tempfile.TemporaryDirectory() as folder:
         record = {
             "checkpoint": checkpoint.path.name,

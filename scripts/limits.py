@@ -28,7 +28,7 @@ from hypertransformer_tf.data.episodes import EpisodeSampler  # noqa: E402
 from hypertransformer_tf.errors import UserError, run_program  # noqa: E402
 from hypertransformer_tf.evaluation.records import hardware, versions  # noqa: E402
 from hypertransformer_tf.models.hypertransformer import HyperTransformer  # noqa: E402
-from hypertransformer_tf.training.checkpoints import write_text  # noqa: E402
+from hypertransformer_tf.storage import write_text  # noqa: E402
 from hypertransformer_tf.training.loop import Task  # noqa: E402
 from hypertransformer_tf.training.optimizers import Optimizer  # noqa: E402
 from hypertransformer_tf.training.step import TrainingStep  # noqa: E402

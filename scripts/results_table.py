@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 from hypertransformer_tf.errors import UserError, run_program  # noqa: E402
 from hypertransformer_tf.evaluation.paper import PAPER  # noqa: E402
 from hypertransformer_tf.evaluation.records import FIELDS, read_records  # noqa: E402
-from hypertransformer_tf.training.checkpoints import write_text  # noqa: E402
+from hypertransformer_tf.storage import write_text  # noqa: E402
 
 FLAGS = flags.FLAGS
 flags.DEFINE_bool("check", False, "Only compare.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import platform
@@ -13,6 +14,7 @@ import numpy as np
 
 import hypertransformer_tf
 from hypertransformer_tf.backend import keras, tf
+from hypertransformer_tf.storage import Place, write_text
 
 # Every record has at least these; accuracies and intervals are in percent. One without "method" is of a
 # HyperTransformer.
@@ -38,7 +40,7 @@ FIELDS = (
 )
 
 
-def write_record(path: Path, record: dict) -> None:
+def write_record(path: Place, record: dict) -> None:
     """Writes a record as JSON, atomically.
 
     Raises:
@@ -47,7 +49,7 @@ def write_record(path: Path, record: dict) -> None:
     missing = [field for field in FIELDS if field not in record]
     if missing:
         raise ValueError(f"record {path.name} lacks {', '.join(missing)}")
-    _replace(path, json.dumps(record, indent=1) + "\n")
+    write_text(path, json.dumps(record, indent=1) + "\n")
 
 
 def read_records(folder: Path) -> dict[str, dict]:
@@ -55,16 +57,14 @@ def read_records(folder: Path) -> dict[str, dict]:
     return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
 
 
-def write_csv(path: Path, records: Sequence[dict]) -> None:
+def write_csv(path: Place, records: Sequence[dict]) -> None:
     """Writes records as CSV with the fields that fit into a cell, atomically."""
     fields = ["method", *(field for field in FIELDS if field not in ("config", "versions"))]
-    temporary = path.with_name(f".{path.name}.part")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(temporary, "w", newline="") as file:
-        writer = csv.DictWriter(file, fields, extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(records)
-    os.replace(temporary, path)
+    file = io.StringIO(newline="")
+    writer = csv.DictWriter(file, fields, extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(records)
+    write_text(path, file.getvalue())
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -103,10 +103,3 @@ def versions() -> dict[str, str]:
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
-
-
-def _replace(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.part")
-    temporary.write_text(text)
-    os.replace(temporary, path)

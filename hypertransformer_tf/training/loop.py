@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from pathlib import Path
 from typing import Callable, NamedTuple
 
 import gin
@@ -21,14 +20,16 @@ from hypertransformer_tf.evaluation.accuracy import TaskEvaluator
 from hypertransformer_tf.evaluation.intervals import confidence_interval
 from hypertransformer_tf.evaluation.records import hardware, versions
 from hypertransformer_tf.models.hypertransformer import HyperTransformer
+from hypertransformer_tf.storage import Place, write_text
 from hypertransformer_tf.training import checkpoints, trained
 from hypertransformer_tf.training.averaging import WeightAverage
-from hypertransformer_tf.training.log import RunLog
+from hypertransformer_tf.training.log import NoLog, RunLog
 from hypertransformer_tf.training.masking import SupportMasking
 from hypertransformer_tf.training.optimizers import Optimizer
 from hypertransformer_tf.training.schedules import LearningRate
 from hypertransformer_tf.training.shared_head import SharedHead
 from hypertransformer_tf.training.step import TrainingStep
+from hypertransformer_tf.training.workers import Workers
 
 
 @gin.configurable
@@ -63,7 +64,7 @@ Pictures = Callable[[HyperTransformer, Episodes], dict[str, np.ndarray]]
 @gin.configurable(denylist=["splits", "workdir", "strategy", "ready", "pictures"])
 def train(
     splits: Splits,
-    workdir: Path,
+    workdir: Place,
     strategy: tf.distribute.Strategy,
     ready: Callable[[], None] = lambda: None,
     pictures: Pictures | None = None,
@@ -81,9 +82,13 @@ def train(
 ) -> Result:
     """Trains the model of `make_model`; goes on where an earlier run in the same workdir stopped.
 
+    With several workers (see `workers`) each calls this with the same arguments; the chief alone validates
+    and writes files.
+
     Args:
         splits: train classes to learn from, val classes for every choice; test classes are not touched.
-        workdir: folder for checkpoints, the best model and logs.
+        workdir: folder for checkpoints, the best model and logs, on this machine or in a store
+            (see `storage`).
         strategy: see `strategy.make_strategy`.
         ready: called when everything is built, before the first step.
         episodes: length of the training (4,000,000 in appendix C).
@@ -101,8 +106,8 @@ def train(
         write_graph: show the graph of the first call in TensorBoard, once (some MB).
 
     Raises:
-        UserError: for impossible values, a checkpoint of another configuration, or a loss that is no
-            longer finite.
+        UserError: for impossible values, a checkpoint of another configuration, workers that don't fit
+            together, or a loss that is no longer finite.
     """
     counts = {
         "episodes": episodes,
@@ -119,7 +124,8 @@ def train(
         raise UserError(f"train.picture_episodes = {picture_episodes}: must be 0 (none) or above")
     run = _Run(splits, workdir, strategy, seed, episodes, validation_tasks, validation_statistics, keep)
     ready()
-    print(run.summary(), flush=True)
+    if run.workers.is_chief:
+        print(run.summary(), flush=True)
     if pictures is None or not picture_episodes:
         pictures, picture_episodes = None, episodes
     every = {"validate": validate_episodes, "checkpoint": checkpoint_episodes, "picture": picture_episodes}
@@ -131,9 +137,13 @@ class _Run:
 
     def __init__(self, splits, workdir, strategy, seed, episodes, validation_tasks, statistics, keep):
         self.workdir, self.strategy, self.seed, self.splits = workdir, strategy, seed, splits
+        self.workers = Workers(strategy)
         self.task, self.validation_tasks = Task(), validation_tasks
         task, shape = self.task, splits.train.image_shape
         self.augmentation = Augmentation()
+        self.workers.check_same("configuration", gin.config_str())
+        for part in (splits.train, splits.val):
+            self.workers.check_same("data", f"{splits.name} {part.names} {part.counts.tolist()} {shape}")
         keras.utils.set_random_seed(seed)
         sampler = EpisodeSampler(
             splits.train,
@@ -150,7 +160,7 @@ class _Run:
         with strategy.scope():
             self.model = make_model(task.way, shape, splits.train.num_classes)
             if isinstance(self.model, RFS) and self.model.teacher:
-                self.model.learn_from(trained.find(Path(self.model.teacher)).load_model(baselines=True))
+                self.model.learn_from(trained.find(self.model.teacher).load_model(baselines=True))
             rate = LearningRate()
             self.optimizer = Optimizer(lambda step: rate(step * self.per_step, episodes))
             self.shared_head = SharedHead(self.model, splits.train.num_classes)
@@ -185,7 +195,7 @@ class _Run:
         splits, model = self.splits, self.model
         size = sum(v.shape.num_elements() for v in model.trainable_variables)
         height, width, channels = splits.train.image_shape
-        devices = self.strategy.num_replicas_in_sync
+        devices, workers = self.strategy.num_replicas_in_sync, self.workers.count
         classes = ", ".join(
             f"{part.num_classes} {what}"
             for what, part in (("training", splits.train), ("validation", splits.val), ("test", splits.test))
@@ -194,7 +204,8 @@ class _Run:
             f"data: {splits.name}, {height}x{width}x{channels}; classes: {classes}",
             f"model: {model.method}, {size:,} parameters; writes CNNs of {model.cnn.num_parameters:,} "
             f"(generated: {model.generated}) for {self.task.way}-way {self.task.shot}-shot episodes",
-            f"device: {hardware()}, {devices} replica{'s' if devices > 1 else ''}; "
+            f"device: {hardware()}, {devices} replica{'s' if devices > 1 else ''}"
+            f"{f' on {workers} workers' if workers > 1 else ''}; "
             f"{self.per_step} episodes per step, {self.total_steps:,} steps; workdir {self.workdir}",
         ]
         return "\n".join(lines)
@@ -216,17 +227,35 @@ class _Run:
         """Runs until the end, the time limit or a signal."""
         if not self.model.trainable_variables:
             return self._untrained()
-        manifest = self.checkpoints.restore()
-        step = resumed = manifest["step"] if manifest else 0
+        step = self._restore()
         every = {name: max(1, -(-count // self.per_step)) for name, count in episodes_between.items()}
-        log = RunLog(self.workdir, step, self.total_steps)
-        call = self._make_call()
-        stop = _StopSignals()
-        window = _Window()
+        log = self._open_log(step)
+        try:
+            return self._train(log, step, max_minutes, steps_per_call, every, pictures, write_graph)
+        finally:
+            log.close()
+
+    def _restore(self) -> int:
+        """Fills the state from the newest checkpoint, the same on every worker; returns its step."""
+        found = self.checkpoints.newest()
+        self.workers.check_same_step(found[1]["step"] if found else -1, str(self.checkpoints.folder))
+        if found is None:
+            return 0
+        self.checkpoints.read(found[0])
+        return found[1]["step"]
+
+    def _open_log(self, step: int) -> RunLog | NoLog:
+        if not self.workers.is_chief:
+            return NoLog()
+        return RunLog(self.workdir, step, self.total_steps)
+
+    def _train(self, log, step, max_minutes, steps_per_call, every, pictures, write_graph) -> Result:
+        resumed, is_chief = step, self.workers.is_chief
+        call, window = self._make_call(), _Window()
         if step:
             log.say(f"resuming after step {step:,} ({step * self.per_step:,} episodes)")
-        with stop:
-            while step < self.total_steps and not stop.asked and not self._time_is_up(max_minutes):
+        with _StopSignals() as stop:
+            while not self._must_stop(step, stop, max_minutes):
                 started = time.perf_counter()
                 # Calls end where something is due, so that nothing depends on steps_per_call.
                 due = [steps_per_call, self.total_steps - step, *(n - step % n for n in every.values())]
@@ -234,7 +263,7 @@ class _Run:
                 metrics = call(tf.constant(step, tf.int64), tf.constant(count, tf.int64))
                 metrics = {name: value.numpy().item() for name, value in metrics.items()}
                 step += count
-                if step == resumed + count:
+                if is_chief and step == resumed + count:
                     self._write_configuration()
                     if write_graph and resumed == 0:
                         log.graph(
@@ -250,27 +279,43 @@ class _Run:
                 if window.seconds > 5.0 or step % every["validate"] == 0:
                     self._report(log, step, window)
                     window = _Window()
-                if step % every["validate"] == 0:
+                if is_chief and step % every["validate"] == 0:
                     self._validate(log, step)
-                if pictures and step % every["picture"] == 0:
+                if is_chief and pictures and step % every["picture"] == 0:
                     with self.average.applied():
                         episode = self.validation(tf.constant([0], tf.int64))
                         log.pictures(step, pictures(self.model, episode))
                 if step % every["checkpoint"] == 0:
+                    log.sync()  # first: what is logged after the checkpoint is dropped on a resume
                     self._save(step)
         finished = step >= self.total_steps or self._time_is_up(max_minutes)
-        if finished and self.validated_step != step:
+        if is_chief and finished and self.validated_step != step:
             self._validate(log, step)
         self._save(step)
-        log.close()
+        self._agree_on_clock()  # nobody leaves before the chief has written everything
         return Result("finished" if finished else "interrupted", step, float(self.clock[1]))
+
+    def _must_stop(self, step: int, stop: _StopSignals, max_minutes: float | None) -> bool:
+        """Whether the training ends before this step, on all workers or none."""
+        asked = self._agree_on_clock(stop.asked)
+        return asked or step >= self.total_steps or self._time_is_up(max_minutes)
+
+    def _agree_on_clock(self, asked: bool = False) -> bool:
+        """Gives all workers the chief's clock; tells whether any worker was asked to stop."""
+        chief = self.workers.is_chief
+        *clock, asking = self.workers.total([*(self.clock.numpy() if chief else (0.0, 0.0)), asked])
+        if not chief:
+            self.clock.assign(clock)
+        return asking > 0
 
     def _untrained(self) -> Result:
         """A method without anything to learn is validated and saved as it is."""
-        log = RunLog(self.workdir, 0, 0)
-        self._write_configuration()
-        self._validate(log, 0)
-        log.close()
+        if self.workers.is_chief:
+            log = RunLog(self.workdir, 0, 0)
+            self._write_configuration()
+            self._validate(log, 0)
+            log.close()
+        self._agree_on_clock()
         return Result("finished", 0, float(self.clock[1]))
 
     def _make_call(self):
@@ -281,17 +326,19 @@ class _Run:
         strategy, run_step = self.strategy, self.step_function
         summed = run_step.summed_metrics
         names = (*summed, "gradient_norm", "learning_rate")
+        replicas = strategy.num_replicas_in_sync
+
+        def of_replica(step):
+            metrics = run_step(step)
+            # One vector of shares, so that one reduction is enough for all metrics.
+            return tf.stack([metrics[n] if n in summed else metrics[n] / replicas for n in names])
 
         @tf.function
         def call(first, count):
             sums, bad = tf.zeros([len(names)]), tf.constant(-1, tf.int64)
             for step in tf.range(first, first + count):
-                metrics = strategy.run(run_step, args=(step,))
-                values = [
-                    strategy.reduce("SUM" if name in summed else "MEAN", metrics[name], axis=None)
-                    for name in names
-                ]
-                sums += tf.stack(values)
+                values = strategy.reduce("SUM", strategy.run(of_replica, args=(step,)), axis=None)
+                sums += values
                 sound = tf.reduce_all(tf.math.is_finite(values[:-1]))
                 bad = tf.where(sound | (bad >= 0), bad, step + 1)
             means = dict(zip(names, tf.unstack(sums / tf.cast(count, tf.float32))))
@@ -346,14 +393,16 @@ class _Run:
 
     def _write_configuration(self) -> None:
         """Keeps what was asked for and, after the first step, everything that was in effect."""
-        checkpoints.write_text(self.workdir / "config.gin", gin.config_str())
-        checkpoints.write_text(self.workdir / "operative_config.gin", gin.operative_config_str())
+        write_text(self.workdir / "config.gin", gin.config_str())
+        write_text(self.workdir / "operative_config.gin", gin.operative_config_str())
 
     def _save(self, step: int) -> None:
         finite = [tf.reduce_all(tf.math.is_finite(v)) for v in self.model.trainable_variables]
         if not tf.reduce_all(finite):
             raise UserError(self._not_finite(step))
-        self.checkpoints.save(step, {"train_seconds": float(self.clock[0])})
+        if self.workers.is_chief:
+            self.checkpoints.save(step, {"train_seconds": float(self.clock[0])})
+        self.workers.progressed()
 
     def _save_best(self, step: int, accuracy: float) -> None:
         folder = self.workdir / "checkpoints"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import gin
 
 from hypertransformer_tf.backend import keras, tf
@@ -48,7 +46,7 @@ class SharedHead(tf.Module):
             self.dense = keras.layers.Dense(num_classes, name="shared_head")
             self.dense.build([None, model.shared.size])
         if restore:
-            _restore(model, Path(restore))
+            _restore(model, restore)
 
     @property
     def variables_to_train(self) -> list[tf.Variable]:
@@ -73,7 +71,7 @@ class SharedHead(tf.Module):
         return tf.reduce_sum(losses * labeled, -1) / tf.reduce_sum(labeled, -1)
 
 
-def _restore(model: HyperTransformer, place: Path) -> None:
+def _restore(model: HyperTransformer, place: str) -> None:
     found = trained.find(place)
     prefix = f"{model.shared.name}/"
     wanted = {name: v for name, v in model.named_variables().items() if name.startswith(prefix)}

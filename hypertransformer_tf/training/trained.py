@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from hypertransformer_tf import storage
 from hypertransformer_tf.baselines.learner import Learner
 from hypertransformer_tf.baselines.methods import rebuild_model
 from hypertransformer_tf.errors import UserError
 from hypertransformer_tf.models.hypertransformer import HyperTransformer
+from hypertransformer_tf.storage import Place
 from hypertransformer_tf.training import checkpoints
 
 # Comes with the project, for drawings and characters (gin/characters.gin).
@@ -22,7 +24,7 @@ _NEEDED = ("model", "task", "dataset", "generated", "episodes_trained")
 class Trained:
     """A model checkpoint: its folder and what its manifest says of it."""
 
-    path: Path
+    path: Place
     manifest: dict
 
     @property
@@ -54,16 +56,18 @@ class Trained:
         return model
 
 
-def find(place: Path, must: bool = True) -> Trained | None:
+def find(place: str | Place, must: bool = True) -> Trained | None:
     """The model checkpoint in a place.
 
     Args:
-        place: a run's workdir (its best model), a folder of checkpoints, or a checkpoint folder itself.
+        place: a run's workdir (its best model), a folder of checkpoints, or a checkpoint folder itself;
+            on this machine or in a store (gs://...).
         must: raise instead of returning None when there is none.
 
     Raises:
         UserError: when the folder does not exist or the model in it is damaged.
     """
+    place = storage.place(place)
     if (place / checkpoints.MANIFEST).exists():
         try:
             manifest = checkpoints.read_manifest(place)
