@@ -62,6 +62,7 @@ class EpisodeSampler:
 
     Attributes:
         seed: of this stream; with an index, all that the random numbers of an episode depend on.
+        mapped: the images are read from the disk by the host, which a step compiled by XLA can't ask for.
 
     Raises:
         UserError: when there are too few classes, too few images in a class, or for images that can't
@@ -109,10 +110,21 @@ class EpisodeSampler:
         self.seed = (seed * len(STREAMS) + STREAMS[stream]) % 2**31
         self._largest = int(images.counts.max())
         array = images.images
-        self._mapped = isinstance(array, np.memmap) and array.nbytes > MAPPED_BYTES
-        self._images = array if self._mapped else tf.constant(array)
+        self.mapped = isinstance(array, np.memmap) and array.nbytes > MAPPED_BYTES
+        self._images = array if self.mapped else tf.constant(array)
         self._offsets = tf.constant(images.offsets, tf.int32)
         self._counts = tf.constant(images.counts, tf.int32)
+
+    def keep_on_devices(self) -> None:
+        """Puts a copy of the images on each device of the strategy in whose scope this is called.
+
+        A constant lies on one device, from which every call of a function on another one would copy it. A
+        single CPU or GPU has it already. The variable is in nobody's checkpoint.
+        """
+        strategy = tf.distribute.get_strategy()
+        several = strategy.num_replicas_in_sync > 1 or isinstance(strategy, tf.distribute.TPUStrategy)
+        if several and not self.mapped:
+            self._images = tf.Variable(self._images, trainable=False, name="images")
 
     def __call__(self, indices: tf.Tensor, query_batches: int = 1) -> Episodes:
         """Draws the episodes with the given indices.
@@ -179,7 +191,7 @@ class EpisodeSampler:
         turns = tf.cast(by_turn * 4.0, tf.int32)
 
         def prepared(rows, slots, part):
-            images = self._gather_mapped(rows) if self._mapped else tf.gather(self._images, rows)
+            images = self._gather_mapped(rows) if self.mapped else tf.gather(self._images, rows)
             return self._prepare(images, slots, turns, indices, part)
 
         return Episodes(
