@@ -1,4 +1,4 @@
-"""Training with episodes that the host draws ahead: the parameters are those of steps that draw themselves."""
+"""Training with episodes that the host draws ahead: the parameters are those of steps that draw their own."""
 
 import shutil
 
