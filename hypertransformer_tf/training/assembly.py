@@ -7,7 +7,7 @@ from typing import NamedTuple
 import gin
 import numpy as np
 
-from hypertransformer_tf.backend import keras
+from hypertransformer_tf.backend import keras, tf
 from hypertransformer_tf.baselines.learner import Learner
 from hypertransformer_tf.baselines.methods import make_model
 from hypertransformer_tf.data.augmentation import Augmentation
@@ -33,6 +33,14 @@ class Assembly(NamedTuple):
     optimizer: Optimizer
     average: WeightAverage
     step: TrainingStep
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """All that a step reads or writes: parameters, moving statistics, averages, the optimizer's state."""
+        optimizer = self.optimizer
+        owners = [self.step.variables, self.model.variables, self.average.shadows]
+        owners += [optimizer.variables, optimizer.keras.variables()]
+        return list({v.ref(): v for variables in owners for v in variables}.values())
 
 
 def assemble_step(images: ClassImages, seed: int = 0, total_episodes: int = 4_000_000) -> Assembly:

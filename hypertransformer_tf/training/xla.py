@@ -101,7 +101,7 @@ def compare(assembly: Assembly, number: int = 1000) -> Comparison:
     ops = ops_of(function)
     if without_kernel(ops):
         return Comparison(tuple(sorted(without_kernel(ops))), len(ops))
-    variables = list(function.graph.variables)
+    variables = assembly.variables
     trained = {v.ref() for v in step.variables}
     kinds = ["parameters" if v.ref() in trained else _kind(v) for v in variables]
     start = [
