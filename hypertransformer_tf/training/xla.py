@@ -82,9 +82,7 @@ def compare(assembly: Assembly, number: int = 1000) -> Comparison:
     """Runs a step as it is and compiled, from the same state.
 
     A difference of the last bit may open or close a ReLU or choose another pixel of a pool; so gradients
-    computed by another convolution library differ by some 1e-4 of their norm. At its first step Adam would
-    divide gradients that are nothing but rounding by their own size, so its second moments
-    start from 1e-6.
+    computed by another convolution library differ by some 1e-4 of their norm.
 
     Args:
         assembly: a step; its variables and its optimizer's `apply` are changed.
@@ -102,11 +100,7 @@ def compare(assembly: Assembly, number: int = 1000) -> Comparison:
     if without_kernel(ops):
         return Comparison(tuple(sorted(without_kernel(ops))), len(ops))
     variables = assembly.variables
-    trained = {v.ref() for v in step.variables}
-    kinds = ["parameters" if v.ref() in trained else _kind(v) for v in variables]
-    start = [
-        np.full(v.shape, 1e-6, np.float32) if kind == "v" else v.numpy() for kind, v in zip(kinds, variables)
-    ]
+    kinds, start = start_for_comparison(assembly)
 
     def run_from_start(function):
         for variable, value in zip(variables, start):
@@ -120,12 +114,29 @@ def compare(assembly: Assembly, number: int = 1000) -> Comparison:
     seconds = time.perf_counter() - began
     norm = float(expected["gradient_norm"])
     gradient = max(_distance(a, b) for a, b in zip(expected["gradients"], found["gradients"])) / norm
+    updates = update_differences(kinds, start, after, after_compiled)
+    return Comparison((), len(ops), seconds, float(expected["loss"]), float(found["loss"]), gradient, updates)
+
+
+def start_for_comparison(assembly: Assembly) -> tuple[list[str], list[np.ndarray]]:
+    """Kinds and values, for each of `Assembly.variables`, from which steps can be compared.
+
+    They are what they are, but for Adam's second moments, which are 0.01: at its first step Adam would divide
+    gradients that are nothing but rounding by their own size.
+    """
+    trained = {v.ref() for v in assembly.step.variables}
+    kinds = ["parameters" if v.ref() in trained else _kind(v) for v in assembly.variables]
+    values = [v.numpy() for v in assembly.variables]
+    return kinds, [np.full_like(x, 0.01) if kind == "v" else x for kind, x in zip(kinds, values)]
+
+
+def update_differences(kinds, start, expected, found) -> dict[str, float]:
+    """Differences of variables by kind, as `Comparison.updates`; arguments are lists of equal length."""
     changes, differences = {}, {}
-    for kind, a, b, old in zip(kinds, after, after_compiled, start):
+    for kind, old, a, b in zip(kinds, start, expected, found):
         changes[kind] = max(changes.get(kind, 0.0), _distance(a, old))
         differences[kind] = max(differences.get(kind, 0.0), _distance(a, b, 2.0**-22))
-    updates = {kind: value / (changes[kind] or 1.0) for kind, value in differences.items()}
-    return Comparison((), len(ops), seconds, float(expected["loss"]), float(found["loss"]), gradient, updates)
+    return {kind: value / (changes[kind] or 1.0) for kind, value in differences.items()}
 
 
 def _kind(variable: tf.Variable) -> str:
