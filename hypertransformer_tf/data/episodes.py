@@ -64,6 +64,7 @@ class EpisodeSampler:
 
     Attributes:
         seed: of this stream; with an index, all that the random numbers of an episode depend on.
+        mapped: the images are read from the disk by the host, which a step compiled by XLA can't ask for.
 
     Raises:
         UserError: when there are too few classes, too few images in a class, or for images that can't
@@ -111,14 +112,25 @@ class EpisodeSampler:
         self.seed = (seed * len(STREAMS) + STREAMS[stream]) % 2**31
         self._largest = int(images.counts.max())
         array = images.images
-        self._mapped = isinstance(array, np.memmap) and array.nbytes > MAPPED_BYTES
+        self.mapped = isinstance(array, np.memmap) and array.nbytes > MAPPED_BYTES
         # Small ones that are to be rotated are kept in all four rotations, one behind the other.
-        self._rotated = rotate and not self._mapped and array.nbytes <= ROTATED_BYTES
+        self._rotated = rotate and not self.mapped and array.nbytes <= ROTATED_BYTES
         if self._rotated:
             array = np.concatenate([np.rot90(array, turns, (1, 2)) for turns in range(4)])
-        self._images = array if self._mapped else tf.constant(array)
+        self._images = array if self.mapped else tf.constant(array)
         self._offsets = tf.constant(images.offsets, tf.int32)
         self._counts = tf.constant(images.counts, tf.int32)
+
+    def keep_on_devices(self) -> None:
+        """Puts a copy of the images on each device of the strategy in whose scope this is called.
+
+        A constant lies on one device, from which every call of a function on another one would copy it. A
+        single CPU or GPU has it already. The variable is in nobody's checkpoint.
+        """
+        strategy = tf.distribute.get_strategy()
+        several = strategy.num_replicas_in_sync > 1 or isinstance(strategy, tf.distribute.TPUStrategy)
+        if several and not self.mapped:
+            self._images = tf.Variable(self._images, trainable=False, name="images")
 
     def __call__(self, indices: tf.Tensor, query_batches: int = 1) -> Episodes:
         """Draws the episodes with the given indices.
@@ -187,7 +199,7 @@ class EpisodeSampler:
         def prepared(rows, slots, part):
             if self._rotated:
                 rows += tf.gather(turns, slots, batch_dims=1) * (self._images.shape[0] // 4)
-            images = self._gather_mapped(rows) if self._mapped else tf.gather(self._images, rows)
+            images = self._gather_mapped(rows) if self.mapped else tf.gather(self._images, rows)
             return self._prepare(images, slots, turns, indices, part)
 
         return Episodes(

@@ -14,6 +14,7 @@ from hypertransformer_tf.baselines.methods import make_model
 from hypertransformer_tf.baselines.rfs import RFS
 from hypertransformer_tf.data.augmentation import Augmentation
 from hypertransformer_tf.data.episodes import Episodes, EpisodeSampler
+from hypertransformer_tf.data.host_pipeline import distributed_batches, host_draws
 from hypertransformer_tf.data.splits import Splits
 from hypertransformer_tf.errors import UserError
 from hypertransformer_tf.evaluation.accuracy import TaskEvaluator
@@ -79,6 +80,7 @@ def train(
     seed: int = 0,
     picture_episodes: int = 200_000,
     write_graph: bool = False,
+    host_sampling: bool | None = None,
 ) -> Result:
     """Trains the model of `make_model`; goes on where an earlier run in the same workdir stopped.
 
@@ -104,6 +106,9 @@ def train(
             episode, for TensorBoard.
         picture_episodes: how often it does; 0 = never.
         write_graph: show the graph of the first call in TensorBoard, once (some MB).
+        host_sampling: the host draws the episodes ahead and hands them to the step, which draws them itself
+            otherwise; the episodes are the same. None = only where it must be so: on a TPU, for images that
+            are read from the disk.
 
     Raises:
         UserError: for impossible values, a checkpoint of another configuration, workers that don't fit
@@ -123,6 +128,7 @@ def train(
     if picture_episodes < 0:
         raise UserError(f"train.picture_episodes = {picture_episodes}: must be 0 (none) or above")
     run = _Run(splits, workdir, strategy, seed, episodes, validation_tasks, validation_statistics, keep)
+    run.sample_on_host(host_sampling)
     ready()
     if run.workers.is_chief:
         print(run.summary(), flush=True)
@@ -175,6 +181,7 @@ class _Run:
                 episodes,
             )
             self.optimizer.build(self.step_function.variables)
+        self.sampler = sampler
         self.per_step = self.step_function.episodes_per_step
         self.total_steps = -(-episodes // self.per_step)
         self.validation = validation
@@ -189,6 +196,13 @@ class _Run:
             clock=self.clock,
         )
         self.checkpoints = checkpoints.Checkpoints(workdir, state, self.fingerprint(), keep)
+
+    def sample_on_host(self, wanted: bool | None) -> None:
+        """Decides who draws the episodes, see `train`; raises UserError when it can't be as wanted."""
+        self.host_sampling = host_draws(self.sampler, self.strategy, wanted)
+        if not self.host_sampling:
+            with self.strategy.scope():
+                self.sampler.keep_on_devices()
 
     def summary(self) -> str:
         """What is trained, on what and where, for people."""
@@ -251,7 +265,9 @@ class _Run:
 
     def _train(self, log, step, max_minutes, steps_per_call, every, pictures, write_graph) -> Result:
         resumed, is_chief = step, self.workers.is_chief
-        call, window = self._make_call(), _Window()
+        call, window, batches = self._make_call(), _Window(), ()
+        if self.host_sampling:
+            batches = (iter(distributed_batches(self.strategy, self.sampler, self.per_step, step)),)
         if step:
             log.say(f"resuming after step {step:,} ({step * self.per_step:,} episodes)")
         with _StopSignals() as stop:
@@ -260,14 +276,16 @@ class _Run:
                 # Calls end where something is due, so that nothing depends on steps_per_call.
                 due = [steps_per_call, self.total_steps - step, *(n - step % n for n in every.values())]
                 count = min(due)
-                metrics = call(tf.constant(step, tf.int64), tf.constant(count, tf.int64))
+                metrics = call(tf.constant(step, tf.int64), tf.constant(count, tf.int64), *batches)
                 metrics = {name: value.numpy().item() for name, value in metrics.items()}
                 step += count
                 if is_chief and step == resumed + count:
                     self._write_configuration()
                     if write_graph and resumed == 0:
                         log.graph(
-                            call.get_concrete_function(tf.constant(0, tf.int64), tf.constant(1, tf.int64))
+                            call.get_concrete_function(
+                                tf.constant(0, tf.int64), tf.constant(1, tf.int64), *batches
+                            )
                         )
                 if metrics["first_bad_step"] >= 0:
                     log.close()
@@ -319,7 +337,7 @@ class _Run:
         return Result("finished", 0, float(self.clock[1]))
 
     def _make_call(self):
-        """A tf.function of (first step, number of steps) that runs them.
+        """A tf.function of (first step, number of steps, iterator of the host's episodes) that runs them.
 
         It returns mean metrics and the first step with a loss or gradient that is not finite, or -1.
         """
@@ -328,16 +346,17 @@ class _Run:
         names = (*summed, "gradient_norm", "learning_rate")
         replicas = strategy.num_replicas_in_sync
 
-        def of_replica(step):
-            metrics = run_step(step)
+        def of_replica(step, *drawn):
+            metrics = run_step(step, *drawn)
             # One vector of shares, so that one reduction is enough for all metrics.
             return tf.stack([metrics[n] if n in summed else metrics[n] / replicas for n in names])
 
         @tf.function
-        def call(first, count):
+        def call(first, count, batches=None):
             sums, bad = tf.zeros([len(names)]), tf.constant(-1, tf.int64)
             for step in tf.range(first, first + count):
-                values = strategy.reduce("SUM", strategy.run(of_replica, args=(step,)), axis=None)
+                drawn = () if batches is None else (next(batches),)
+                values = strategy.reduce("SUM", strategy.run(of_replica, args=(step, *drawn)), axis=None)
                 sums += values
                 sound = tf.reduce_all(tf.math.is_finite(values[:-1]))
                 bad = tf.where(sound | (bad >= 0), bad, step + 1)

@@ -6,7 +6,8 @@ import gin
 
 from hypertransformer_tf.backend import tf
 from hypertransformer_tf.baselines.learner import Learner
-from hypertransformer_tf.data.episodes import EpisodeSampler
+from hypertransformer_tf.data.episodes import Episodes, EpisodeSampler
+from hypertransformer_tf.data.host_pipeline import Drawn
 from hypertransformer_tf.errors import UserError
 from hypertransformer_tf.evaluation.accuracy import query_accuracy
 from hypertransformer_tf.models.dropout import dropout_of
@@ -108,11 +109,12 @@ class TrainingStep:
                 )
         self.model.check_training(self.statistics, bool(self.sampler.unlabeled) or self.masking.active)
 
-    def __call__(self, step: tf.Tensor) -> dict[str, tf.Tensor]:
+    def __call__(self, step: tf.Tensor, drawn: Drawn | None = None) -> dict[str, tf.Tensor]:
         """Runs one step.
 
         Args:
             step: int64 scalar tensor, number of steps done before.
+            drawn: this replica's episodes of the step, see `host_pipeline`; None = draws them itself.
 
         Returns:
             Scalars of this replica: "loss" (nats), "accuracy" (0..1) and "norm/<layer>" (Euclidean norm of
@@ -123,7 +125,11 @@ class TrainingStep:
         part = self.episodes_per_step // (context.num_replicas_in_sync * self.towers)
         first = step * self.episodes_per_step
         first += tf.cast(context.replica_id_in_sync_group, tf.int64) * part * self.towers
-        towers = [self._tower(first + i * part + tf.range(part, dtype=tf.int64)) for i in range(self.towers)]
+        if drawn is None:
+            parts = [(first + i * part + tf.range(part, dtype=tf.int64), None) for i in range(self.towers)]
+        else:
+            parts = [_slice(drawn, i * part, part) for i in range(self.towers)]
+        towers = [self._tower(*each) for each in parts]
         losses, accuracies, gradients, statistics, norms = zip(*towers)
         gradients = [tf.add_n(each) for each in zip(*gradients)]
         if context.num_replicas_in_sync > 1:
@@ -152,9 +158,10 @@ class TrainingStep:
         conv = [layer.name for layer, done in zip(self.model.cnn.conv_layers, self.model.learned) if not done]
         return [*conv, "logits"]
 
-    def _tower(self, indices: tf.Tensor):
+    def _tower(self, indices: tf.Tensor, episodes: Episodes | None):
         """Loss, accuracy (shares of the global mean), gradients, BN statistics and norms of a part."""
-        episodes = self.sampler(indices)
+        if episodes is None:
+            episodes = self.sampler(indices)
         seeds = self.sampler.seeds(indices)
         share = 1.0 / self.episodes_per_step
         seen = tf.cast(indices[0], tf.float32)
@@ -227,3 +234,8 @@ class TrainingStep:
     def _shared_head_loss(self, embeddings, episodes) -> tf.Tensor:
         losses = self.shared_head.loss(embeddings, episodes.support_labels, episodes.class_ids)
         return self.shared_head.weight * losses
+
+
+def _slice(drawn: Drawn, first: int, count: int) -> Drawn:
+    """Some of the episodes."""
+    return tf.nest.map_structure(lambda x: None if x is None else x[first : first + count], drawn)

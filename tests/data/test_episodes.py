@@ -215,7 +215,7 @@ def test_large_memory_mapped_images_give_the_same_episodes_from_the_disk(tmp_pat
     samplers = [EpisodeSampler(mapped, **options)]
     monkeypatch.setattr(episodes_module, "MAPPED_BYTES", 100)
     samplers += [EpisodeSampler(mapped, **options), EpisodeSampler(whole, **options)]
-    assert [sampler._mapped for sampler in samplers] == [False, True, False]
+    assert [sampler.mapped for sampler in samplers] == [False, True, False]
     function = tf.function(samplers[1])
     shapes = function.get_concrete_function(tf.TensorSpec([2], tf.int64)).structured_outputs
     assert shapes.support_images.shape == (2, 3, 4, 4, 1) and shapes.query_images.shape == (2, 9, 4, 4, 1)
