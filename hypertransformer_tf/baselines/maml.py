@@ -146,7 +146,7 @@ class MAML(Learner):
         initial = {layer.name: self._variables_of(layer) for layer in self.cnn.layers}
         found = [
             {
-                layer: {name: tf.repeat(of_layer[name][None], episodes, 0) for name in ADAPTED}
+                layer: {name: _for_episodes(of_layer[name], episodes) for name in ADAPTED}
                 for layer, of_layer in initial.items()
             }
         ]
@@ -251,6 +251,12 @@ class MAML(Learner):
             for name in ("gamma", "beta"):
                 starts[name] = tf.repeat(starts[name][None], self.steps + 1, 0)
         return starts
+
+
+def _for_episodes(value: tf.Tensor, episodes: int) -> tf.Tensor:
+    """Repeats a tensor along a new first axis; not if it is alone: XLA lacks the gradient of that in a loop."""
+    value = tf.convert_to_tensor(value)[None]
+    return value if episodes == 1 else tf.repeat(value, episodes, 0)
 
 
 def each_episode(function: Callable, tensors: list, signature):
