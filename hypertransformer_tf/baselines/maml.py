@@ -254,7 +254,7 @@ class MAML(Learner):
 
 
 def _for_episodes(value: tf.Tensor, episodes: int) -> tf.Tensor:
-    """Repeats a tensor along a new first axis; not if it is alone: XLA lacks the gradient of that in a loop."""
+    """Repeats a tensor along a new first axis, by no operation if once: XLA lacks its gradient here."""
     value = tf.convert_to_tensor(value)[None]
     return value if episodes == 1 else tf.repeat(value, episodes, 0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import time
 from collections.abc import Iterable
@@ -66,7 +67,7 @@ class Comparison(NamedTuple):
         gradient: largest difference of a gradient, as a share of the norm of all of them.
         updates: for each kind of variables ("parameters", "average", "moving_mean", the optimizer's "m", ...)
             the largest difference after the step, beyond the rounding of the values themselves, as a share of
-            the largest change of such a variable.
+            the norm of the changes of all such variables.
     """
 
     without_kernel: tuple[str, ...]
@@ -133,7 +134,7 @@ def update_differences(kinds, start, expected, found) -> dict[str, float]:
     """Differences of variables by kind, as `Comparison.updates`; arguments are lists of equal length."""
     changes, differences = {}, {}
     for kind, old, a, b in zip(kinds, start, expected, found):
-        changes[kind] = max(changes.get(kind, 0.0), _distance(a, old))
+        changes[kind] = math.hypot(changes.get(kind, 0.0), float(np.linalg.norm(a - old)))
         differences[kind] = max(differences.get(kind, 0.0), _distance(a, b, 2.0**-22))
     return {kind: value / (changes[kind] or 1.0) for kind, value in differences.items()}
 

@@ -9,8 +9,8 @@ from hypertransformer_tf.data.class_images import ClassImages
 from hypertransformer_tf.data.episodes import EpisodeSampler
 from hypertransformer_tf.training.xla import ops_of, recorded_ops, without_kernel
 
-# Not those that are included only, learn nothing, or need a trained teacher. Nor second-order MAML, where XLA's
-# second derivative of max-pooling is not exact, and MAML++, whose loop over episodes in a branch XLA refuses.
+# Not those that are included only, learn nothing, or need a trained teacher. Nor second-order MAML, where
+# XLA's second derivative of max-pooling is not exact, and MAML++, whose loop in a branch XLA refuses.
 RUNS = sorted(
     str(path.relative_to(ROOT))
     for path in [*(ROOT / "gin").glob("*.gin"), *(ROOT / "gin" / "baselines").glob("*.gin")]
@@ -119,7 +119,7 @@ def test_images_from_the_disk_are_no_step_of_a_tpu(tmp_path, monkeypatch):
     np.save(tmp_path / "images.npy", np.zeros([12, 4, 4, 1], np.uint8))
     mapped = np.load(tmp_path / "images.npy", mmap_mode="r")
     images = ClassImages(mapped, np.arange(3) * 4, np.full(3, 4), ("a", "b", "c"), "disk")
-    assert without_kernel(ops_of(graph_of(EpisodeSampler(images, 3, 1, 3)))) == {"PyFunc"}
+    assert without_kernel(ops_of(graph_of(EpisodeSampler(images, 3, 1, 3)))) == {"PyFuncStateless"}
 
 
 def check(program, file, *bindings):
