@@ -168,7 +168,7 @@ def stages(case: Case) -> dict:
     def backward(step):
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(forward(step))
-        return tape.gradient(loss, model.trainable_variables)
+        return [tf.convert_to_tensor(g) for g in tape.gradient(loss, model.trainable_variables)]
 
     gradients = [tf.zeros(variable.shape) for variable in model.trainable_variables]
     return {

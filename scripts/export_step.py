@@ -31,13 +31,13 @@ from hypertransformer_tf.export.training_step import (  # noqa: E402
     import_jax,
     stablehlo,
 )
+from hypertransformer_tf.storage import write_text  # noqa: E402
 from hypertransformer_tf.training.assembly import (  # noqa: E402
     Assembly,
     assemble_step,
     configured_image_shape,
     made_up_images,
 )
-from hypertransformer_tf.training.checkpoints import write_text  # noqa: E402
 from hypertransformer_tf.training.strategy import configure_threads  # noqa: E402
 from hypertransformer_tf.training.xla import start_for_comparison, update_differences  # noqa: E402
 

@@ -128,6 +128,8 @@ class EpisodeSampler:
         single CPU or GPU has it already. The variable is in nobody's checkpoint.
         """
         strategy = tf.distribute.get_strategy()
+        if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            return  # each worker has a constant of its own, and collectives can't send uint8
         several = strategy.num_replicas_in_sync > 1 or isinstance(strategy, tf.distribute.TPUStrategy)
         if several and not self.mapped:
             self._images = tf.Variable(self._images, trainable=False, name="images")
