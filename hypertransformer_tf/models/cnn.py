@@ -12,7 +12,11 @@ from typing import NamedTuple
 
 from hypertransformer_tf.backend import tf
 from hypertransformer_tf.errors import UserError
-from hypertransformer_tf.models.convolution import episode_conv2d, episode_conv2d_with_moments
+from hypertransformer_tf.models.convolution import (
+    episode_conv2d,
+    episode_conv2d_with_moments,
+    has_accelerator,
+)
 from hypertransformer_tf.models.dropout import dropout
 from hypertransformer_tf.models.normalization import Moments, moments, normalize, scale_and_shift
 
@@ -279,7 +283,8 @@ def block(
     options = {"stride": layer.stride, "padding": layer.padding, "pool": layer.pool, "method": method}
     if statistics is not None:
         scale, shift = scale_and_shift(statistics, gamma, beta)
-        if kernel.shape[0] != 1 or scale.shape[0] == 1:  # else the kernel would no longer be shared
+        # On an accelerator one call with a kernel that all episodes share beats many with their own.
+        if kernel.shape[0] != 1 or scale.shape[0] == 1 or not has_accelerator():
             kernel, bias = kernel * scale[:, None, None, None], bias * scale + shift
             return activation(episode_conv2d(images, kernel, bias, **options)), statistics
     sign = tf.stop_gradient(tf.where(gamma < 0.0, -1.0, 1.0))

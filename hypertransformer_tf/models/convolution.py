@@ -17,12 +17,17 @@ METHODS = ("unrolled", "grouped", "vectorized", "dense")
 DENSE_POSITIONS = 16
 
 
+def has_accelerator() -> bool:
+    """Whether there is a GPU or a TPU."""
+    return bool(tf.config.list_logical_devices("GPU") + tf.config.list_logical_devices("TPU"))
+
+
 def automatic_method(positions: int) -> str:
     """The way used by default on this machine for maps of a number of positions.
 
     "grouped" on accelerators; on a CPU "dense" for tiny maps and "unrolled" for others.
     """
-    if tf.config.list_logical_devices("GPU") + tf.config.list_logical_devices("TPU"):
+    if has_accelerator():
         return "grouped"
     return "dense" if positions <= DENSE_POSITIONS else "unrolled"
 
