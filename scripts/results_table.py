@@ -1,10 +1,11 @@
 """Renders the tables of README.md from the JSON records under results/.
 
 python scripts/results_table.py            # rewrites README.md between the markers
-python scripts/results_table.py --check    # exit code 1 when README.md is not what the records say
+python scripts/results_table.py --check    # exit code 2 when README.md is not what the records say
 """
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -23,7 +24,17 @@ flags.DEFINE_bool("check", False, "Only compare.")
 flags.DEFINE_string("readme", str(ROOT / "README.md"), "File to rewrite.")
 flags.DEFINE_string("results", str(ROOT / "results"), "Folder of the records.")
 
-EXPORTS, SPEED = "benchmarks/export.json", "benchmarks/training.json"
+LABELS = {
+    "ht": "HyperTransformer, all layers",
+    "ht_logits": "HyperTransformer, logits layer",
+    "protonet": "ProtoNet",
+    "imprinted": "imprinted weights",
+    "rfs": "RFS",
+    "rfs_distilled": "RFS, distilled",
+    "maml_first_order": "MAML, first order",
+    "maml": "MAML",
+    "mamlpp": "MAML++",
+}
 
 
 def render(records: dict[str, dict]) -> str:
@@ -73,6 +84,55 @@ def _shipped(record: dict) -> str:
     """Whether the checkpoint is in the repository."""
     name = record["checkpoint"]
     return f"`{name}`" if (ROOT / "results" / "checkpoints" / Path(name).name).is_dir() else "-"
+
+
+def render_comparison(records: dict[str, dict]) -> str:
+    """Markdown: Omniglot 20-way 1-shot, a line for each method and budget, a column for each width.
+
+    Of the records omniglot_<episodes>_<channels>ch_<method>; RFS and imprinted weights with moving averages,
+    which their support features are read with, the others with statistics of the support set.
+    """
+    found: dict[tuple, dict[int, str]] = {}
+    for name, record in records.items():
+        parts = re.fullmatch(r"omniglot_(\d+)_(\d+)ch_(\w+)_test_(support|moving)", name)
+        if parts and parts[3] in LABELS:
+            moving = parts[3].startswith(("rfs", "imprinted"))
+            if parts[4] == ("moving" if moving else "support"):
+                line = list(LABELS).index(parts[3]), parts[3], parts[4], int(parts[1])
+                cell = f"{record['accuracy']:.2f} ± {record['ci95']:.2f}"
+                found.setdefault(line, {})[int(parts[2])] = cell
+    widths = sorted({width for cells in found.values() for width in cells})
+    lines = [
+        "| method | statistics | episodes | " + " | ".join(f"{width} channels" for width in widths) + " |",
+        "|---|---|---|" + "---|" * len(widths),
+    ]
+    for (_, method, source, episodes), cells in sorted(found.items()):
+        columns = " | ".join(cells.get(width, "-") for width in widths)
+        lines.append(f"| {LABELS[method]} | {source} | {episodes:,} | {columns} |")
+    paper = [PAPER.get(("omniglot", 20, 1, width), "-") for width in widths]
+    lines.append(f"| paper's HyperTransformer | query | 4,000,000 | {' | '.join(map(str, paper))} |")
+    return "\n".join(lines)
+
+
+def render_adaptation(record: dict) -> str:
+    """Markdown: what a task and an image cost each method, from the benchmark's record."""
+    channels = record["channels"]
+    lines = [
+        f"| {record['task']}, {record['hardware']} | "
+        + " | ".join(f"{width} channels" for width in channels)
+        + " |",
+        "|---|" + "---|" * len(channels),
+    ]
+
+    def line(label: str, cells: list[dict]) -> None:
+        texts = [f"{cell['multiply_adds'] / 1e6:.3g} M, {cell['ms']:.2g} ms" for cell in cells]
+        lines.append(f"| {label} | {' | '.join(texts)} |")
+
+    for method in next(iter(channels.values()))["adaptation"]:
+        fit = " (multiply-adds without the fit's)" if method == "RFS" else ""
+        line(f"a task: {method}{fit}", [of["adaptation"][method] for of in channels.values()])
+    line("then an image, any method, 100 at a time", [of["image"] for of in channels.values()])
+    return "\n".join(lines)
 
 
 def render_exports(record: dict) -> str:
@@ -145,10 +205,16 @@ def fill(text: str, part: str, content: str) -> str:
 def main(_):
     readme, results = Path(FLAGS.readme), Path(FLAGS.results)
     text = readme.read_text()
-    rendered = fill(text, "results", render(read_records(results)))
-    for part, file, renderer in (("exports", EXPORTS, render_exports), ("speed", SPEED, render_speed)):
-        if (results / file).exists():
-            rendered = fill(rendered, part, renderer(json.loads((results / file).read_text())))
+    records = read_records(results)
+    rendered = fill(text, "results", render(records))
+    rendered = fill(rendered, "comparison", render_comparison(records))
+    for part, file, renderer in (
+        ("exports", "export", render_exports),
+        ("speed", "training", render_speed),
+        ("adaptation", "adaptation", render_adaptation),
+    ):
+        figures = json.loads((results / "benchmarks" / f"{file}.json").read_text())
+        rendered = fill(rendered, part, renderer(figures))
     if FLAGS.check:
         if rendered != text:
             raise UserError(f"{readme} differs from the records: run python scripts/results_table.py")
