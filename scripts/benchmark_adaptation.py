@@ -3,8 +3,8 @@
     python scripts/benchmark_adaptation.py --json=results/benchmarks/adaptation.json
 
 20-way 1-shot on 28x28 images, one task at a time, methods in turns in one process; medians. Multiply-adds are
-counted in the graph. Images are random numbers and models untrained: the cost does not depend on them, but for
-the iterations of RFS's fit, which runs outside of the graph and is not in its multiply-adds.
+counted in the graph. Images are random numbers and models untrained: the cost does not depend on them, except
+for the iterations of RFS's fit, which runs outside of the graph and is not in its multiply-adds.
 """
 
 import json
@@ -21,6 +21,7 @@ sys.path.insert(0, str(ROOT))
 
 from hypertransformer_tf import configuration  # noqa: E402
 from hypertransformer_tf.backend import tf  # noqa: E402
+from hypertransformer_tf.baselines.maml import MAML  # noqa: E402
 from hypertransformer_tf.baselines.methods import make_model  # noqa: E402
 from hypertransformer_tf.errors import run_program  # noqa: E402
 from hypertransformer_tf.evaluation.records import hardware, text_table, versions  # noqa: E402
@@ -83,9 +84,8 @@ def measure(channels: int) -> dict:
         model = build(*given, channels=channels)
         adapt[name] = tf.function(lambda model=model: model.generate(support, labels)["logits"])
         # MAML's generate loops over episodes; a loop's body is not counted.
-        inner = (lambda: model.adapt(support, labels, None)[-1]) if hasattr(model, "adapt") else None
-        counted = inner or (lambda model=model: model.generate(support, labels))
-        found[name] = {"multiply_adds": multiply_adds(counted)}
+        counted = model.adapt if isinstance(model, MAML) else model.generate
+        found[name] = {"multiply_adds": multiply_adds(counted, support, labels, None)}
     # All methods end with the same CNN; here the last one's.
     weights = tf.nest.map_structure(tf.constant, model.generate(support, labels))
 
