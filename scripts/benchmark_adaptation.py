@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from hypertransformer_tf import configuration  # noqa: E402
+from hypertransformer_tf.analysis.operations import float_operations  # noqa: E402
 from hypertransformer_tf.backend import tf  # noqa: E402
 from hypertransformer_tf.baselines.maml import MAML  # noqa: E402
 from hypertransformer_tf.baselines.methods import make_model  # noqa: E402
@@ -55,11 +56,7 @@ def build(gin_file: str, *bindings: str, channels: int):
 def multiply_adds(function, *arguments) -> int:
     """Multiply-adds of a function, from its graph."""
     graph = tf.function(function).get_concrete_function(*arguments).graph
-    options = tf.compat.v1.profiler.ProfileOptionBuilder(
-        tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
-    )
-    profile = tf.compat.v1.profiler.profile(graph, options=options.with_empty_output().build())
-    return profile.total_float_ops // 2
+    return float_operations(graph) // 2
 
 
 def medians_ms(functions: dict) -> dict[str, float]:

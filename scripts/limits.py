@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from hypertransformer_tf import configuration  # noqa: E402
+from hypertransformer_tf.analysis.operations import float_operations  # noqa: E402
 from hypertransformer_tf.backend import tf  # noqa: E402
 from hypertransformer_tf.data.class_images import ClassImages  # noqa: E402
 from hypertransformer_tf.data.episodes import EpisodeSampler  # noqa: E402
@@ -140,10 +141,6 @@ def measure(row: str) -> dict:
     step = build_step(row, "TrainingStep.towers = 2")
     compiled = tf.function(step)
     graph = _graph(compiled)
-    options = tf.compat.v1.profiler.ProfileOptionBuilder(
-        tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
-    )
-    flops = tf.compat.v1.profiler.profile(graph, options=options.with_empty_output().build()).total_float_ops
     operations = [op for op in graph.get_operations() if op.type not in FREE]
     for index in range(2):
         compiled(tf.constant(index, tf.int64))
@@ -154,7 +151,7 @@ def measure(row: str) -> dict:
         compiled(tf.constant(len(seconds), tf.int64))["loss"].numpy()
         seconds.append((time.perf_counter() - started) / FLAGS.batch)
     return {
-        "flops": flops / FLAGS.batch,
+        "flops": float_operations(graph) / FLAGS.batch,
         "bytes": sum(map(bytes_of, operations)) / FLAGS.batch,
         "operations": len(starts),
         "parameters": sum(v.shape.num_elements() for v in step.variables),

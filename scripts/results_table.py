@@ -95,12 +95,13 @@ def render_comparison(records: dict[str, dict]) -> str:
     found: dict[tuple, dict[int, str]] = {}
     for name, record in records.items():
         parts = re.fullmatch(r"omniglot_(\d+)_(\d+)ch_(\w+)_test_(support|moving)", name)
-        if parts and parts[3] in LABELS:
-            moving = parts[3].startswith(("rfs", "imprinted"))
-            if parts[4] == ("moving" if moving else "support"):
-                line = list(LABELS).index(parts[3]), parts[3], parts[4], int(parts[1])
-                cell = f"{record['accuracy']:.2f} ± {record['ci95']:.2f}"
-                found.setdefault(line, {})[int(parts[2])] = cell
+        if not parts or parts[3] not in LABELS:
+            continue
+        episodes, width, method, source = parts.groups()
+        if source == ("moving" if method.startswith(("rfs", "imprinted")) else "support"):
+            line = list(LABELS).index(method), method, source, int(episodes)
+            cell = f"{record['accuracy']:.2f} ± {record['ci95']:.2f}"
+            found.setdefault(line, {})[int(width)] = cell
     widths = sorted({width for cells in found.values() for width in cells})
     lines = [
         "| method | statistics | episodes | " + " | ".join(f"{width} channels" for width in widths) + " |",
