@@ -39,7 +39,7 @@ class Assembly(NamedTuple):
         """All that a step reads or writes: parameters, moving statistics, averages, the optimizer's state."""
         optimizer = self.optimizer
         owners = [self.step.variables, self.model.variables, self.average.shadows]
-        owners += [optimizer.variables, optimizer.keras.variables()]
+        owners += [optimizer.variables, *(part.variables() for part in optimizer.parts.values())]
         return list({v.ref(): v for variables in owners for v in variables}.values())
 
 

@@ -191,9 +191,9 @@ class _Run:
         state = tf.train.Checkpoint(
             model=self.model,
             shared_head=self.shared_head,
-            optimizer=self.optimizer.keras,
             average=self.average,
             clock=self.clock,
+            **self.optimizer.parts,
         )
         self.checkpoints = checkpoints.Checkpoints(workdir, state, self.fingerprint(), keep)
 

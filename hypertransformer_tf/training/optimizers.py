@@ -27,6 +27,11 @@ class Optimizer(tf.Module):
         beta_1, beta_2, epsilon: of Adam.
         weight_decay: of AdamW, decoupled; matrices only (no biases, norms, embeddings).
         clip_norm: largest global norm of the gradient; None = no clipping.
+        transformer_factor: of the rate, for the variables of Transformers. Below 1, convolutions learn fast
+            while attention stays steady.
+
+    Attributes:
+        parts: {name: Keras optimizer of some of the variables}; their states belong into a checkpoint.
 
     Raises:
         UserError: for an unknown kind or impossible numbers.
@@ -42,6 +47,7 @@ class Optimizer(tf.Module):
         epsilon: float = 1e-7,
         weight_decay: float = 0.0,
         clip_norm: float | None = None,
+        transformer_factor: float = 1.0,
     ):
         super().__init__(name="optimizer")
         if kind not in OPTIMIZERS:
@@ -52,22 +58,43 @@ class Optimizer(tf.Module):
             )
         if clip_norm is not None and not clip_norm > 0:
             raise UserError(f"Optimizer.clip_norm = {clip_norm}: must be above 0, or None for no clipping")
+        if not transformer_factor > 0:
+            raise UserError(f"Optimizer.transformer_factor = {transformer_factor}: must be above 0")
         self._learning_rate, self._weight_decay, self._clip_norm = learning_rate, weight_decay, clip_norm
-        self._rate = tf.Variable(
-            0.0,
-            trainable=False,
-            name="learning_rate",
-            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-        )
-        if kind == "sgd":
-            self.keras = keras.optimizers.legacy.SGD(self._rate, momentum=momentum)
-        else:
-            self.keras = keras.optimizers.legacy.Adam(self._rate, beta_1, beta_2, epsilon)
+        self._factors = {"optimizer": 1.0}
+        if transformer_factor != 1.0:
+            self._factors["transformer_optimizer"] = transformer_factor
+        self._rates, self.parts = {}, {}
+        for part in self._factors:
+            self._rates[part] = tf.Variable(
+                0.0,
+                trainable=False,
+                name="learning_rate",
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            )
+            if kind == "sgd":
+                made = keras.optimizers.legacy.SGD(self._rates[part], momentum=momentum)
+            else:
+                made = keras.optimizers.legacy.Adam(self._rates[part], beta_1, beta_2, epsilon)
+            self.parts[part] = made
 
     def build(self, variables: list[tf.Variable]) -> None:
-        """Creates the optimizer's own variables, so that a checkpoint can fill them before step 1."""
-        self.keras.iterations  # noqa: B018  created on first use
-        self.keras._create_all_weights(variables)
+        """Creates the optimizer's own variables, so that a checkpoint can fill them before step 1.
+
+        Raises:
+            UserError: with a `transformer_factor` for a model without Transformers.
+        """
+        for part, optimizer in self.parts.items():
+            own = [variable for variable in variables if self._part(variable) == part]
+            if not own:
+                raise UserError("Optimizer.transformer_factor: this model has no Transformer; leave it out")
+            optimizer.iterations  # noqa: B018  created on first use
+            optimizer._create_all_weights(own)
+
+    def _part(self, variable: tf.Variable) -> str:
+        """Which of `parts` updates a variable."""
+        of_transformer = "/encoder/" in variable.name or "/decoder/" in variable.name
+        return "transformer_optimizer" if of_transformer and len(self.parts) > 1 else "optimizer"
 
     def apply(self, gradients, variables, step: tf.Tensor) -> dict[str, tf.Tensor]:
         """Updates the variables.
@@ -81,16 +108,18 @@ class Optimizer(tf.Module):
             {"gradient_norm": global norm before clipping, "learning_rate"}, float32 scalars.
         """
         rate = self._learning_rate(step)
-        self._rate.assign(rate)
         norm = tf.linalg.global_norm(gradients)
         if self._clip_norm is not None:
             gradients, _ = tf.clip_by_global_norm(gradients, self._clip_norm, use_norm=norm)
-        if self._weight_decay:
-            _decay(
-                [v for v in variables if v.shape.rank > 1 and "embeddings" not in v.name],
-                rate * self._weight_decay,
-            )
-        self.keras.apply_gradients(zip(gradients, variables), experimental_aggregate_gradients=False)
+        for part, optimizer in self.parts.items():
+            own = [pair for pair in zip(gradients, variables) if self._part(pair[1]) == part]
+            self._rates[part].assign(rate * self._factors[part])
+            if self._weight_decay:
+                _decay(
+                    [v for _, v in own if v.shape.rank > 1 and "embeddings" not in v.name],
+                    rate * self._factors[part] * self._weight_decay,
+                )
+            optimizer.apply_gradients(own, experimental_aggregate_gradients=False)
         return {"gradient_norm": norm, "learning_rate": rate}
 
 

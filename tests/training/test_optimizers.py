@@ -47,8 +47,22 @@ def test_adamw_leaves_vectors_and_embeddings_alone():
     assert [float(v.numpy().ravel()[0]) for v in variables] == [2.0, 2.0]
 
 
+def test_transformers_get_their_share_of_the_rate():
+    optimizer = Optimizer(lambda step: tf.constant(0.1), transformer_factor=0.5)
+    variables = [tf.Variable([2.0], name="conv/kernel"), tf.Variable([2.0], name="model/encoder/kernel")]
+    optimizer.build(variables)
+    metrics = optimizer.apply([tf.constant([1.0])] * 2, variables, tf.constant(0, tf.int64))
+    np.testing.assert_allclose([float(v[0]) for v in variables], [1.9, 1.95], rtol=1e-6)
+    assert float(metrics["learning_rate"]) == pytest.approx(0.1)
+
+
+def test_a_share_for_transformers_needs_transformers():
+    with pytest.raises(UserError, match="no Transformer"):
+        updated(transformer_factor=0.5)
+
+
 @pytest.mark.parametrize(
-    "options", [{"kind": "lamb"}, {"kind": "adam", "weight_decay": 0.1}, {"clip_norm": 0.0}]
+    "options", [{"kind": "lamb"}, {"kind": "adam", "weight_decay": 0.1}, {"clip_norm": 0.0}, {"transformer_factor": 0.0}]
 )
 def test_impossible_options_are_refused(options):
     with pytest.raises(UserError):
