@@ -46,6 +46,7 @@ def load_splits(
     shuffle_seed: int | None = class_splits.REFERENCE_SEED,
     split_dir: str | None = None,
     rotated_classes: bool = True,
+    rotated_training: bool = False,
     image_size: int | None = None,
     resampling: str = "bilinear",
     channels: int = 1,
@@ -74,6 +75,8 @@ def load_splits(
         split_dir: folder of split files; None = `data_dir`, for "vinyals"
             `data_dir`/splits/omniglot_vinyals.
         rotated_classes: with "vinyals", keep rotated characters as classes; else the unrotated ones only.
+        rotated_training: training classes turned by 90, 180 and 270 degrees are further training classes, for
+            methods that tell all of them apart; those that learn from episodes have Task.rotate.
         image_size: side that images are resized to; None = 28 for Omniglot and folders, 84 and 32 for
             loose files of miniImageNet and CIFAR-FS, else as stored. Not for "npy" and "glyphs".
         resampling: see `load_omniglot`.
@@ -88,23 +91,17 @@ def load_splits(
     Raises:
         UserError: for unknown names, data that is nowhere, or an impossible split.
     """
+    given = dict(locals())
+    if rotated_training:
+        if split == "vinyals" and rotated_classes:
+            raise UserError("load_splits.rotated_training: the split 'vinyals' has rotated classes already")
+        splits = load_splits(**{**given, "rotated_training": False})
+        height, width, _ = splits.train.image_shape
+        if height != width or name == "embeddings":
+            raise UserError(f"load_splits.rotated_training needs square images, {name} has {height}x{width}")
+        return splits._replace(train=class_splits.add_rotations(splits.train))
     if name.endswith("+glyphs"):
-        first = load_splits(
-            data_dir,
-            name[: -len("+glyphs")],
-            split,
-            train,
-            val,
-            test,
-            shuffle_seed,
-            split_dir,
-            rotated_classes,
-            image_size,
-            resampling,
-            channels,
-            images_per_class,
-            download,
-        )
+        first = load_splits(**{**given, "name": name[: -len("+glyphs")]})
         return class_splits.join_training(name, [first, load_glyphs(images_per_class)])
     known = name in NAMES or name.startswith("tfds:")
     if not known or name == NAMES[-1]:

@@ -86,7 +86,7 @@ class Optimizer(tf.Module):
         """
         for part, optimizer in self.parts.items():
             own = [variable for variable in variables if self._part(variable) == part]
-            if not own:
+            if part == "transformer_optimizer" and not own:
                 raise UserError("Optimizer.transformer_factor: this model has no Transformer; leave it out")
             optimizer.iterations  # noqa: B018  created on first use
             optimizer._create_all_weights(own)

@@ -1,5 +1,6 @@
 """Where data is looked for, and what is said when it is nowhere."""
 
+import numpy as np
 import pytest
 
 from hypertransformer_tf.data.sources import load_splits
@@ -44,6 +45,7 @@ def test_data_that_is_nowhere_comes_with_the_ways_to_get_it(tmp_path, monkeypatc
         ({"name": "imagenet"}, "'imagenet'.*omniglot, omniglot_tfds, npy, embeddings, folder, glyphs"),
         ({"split": "random"}, "'random'.*reference, names or vinyals"),
         ({"split": "names"}, "split_dir"),
+        ({"split": "vinyals", "rotated_training": True}, "rotated classes already"),
         ({"name": "glyphs", "train": "0-9"}, "glyphs are split by script"),
         ({"split": "vinyals", "split_dir": "/nowhere"}, "/nowhere/train.txt does not exist"),
     ],
@@ -51,6 +53,17 @@ def test_data_that_is_nowhere_comes_with_the_ways_to_get_it(tmp_path, monkeypatc
 def test_unknown_names_are_refused(tiny_data, options, message):
     with pytest.raises(UserError, match=message):
         load_splits(str(tiny_data), **{"name": "npy", **options})
+
+
+def test_rotated_training_classes():
+    plain = load_splits(name="glyphs", images_per_class=2)
+    rotated = load_splits(name="glyphs", images_per_class=2, rotated_training=True)
+    assert rotated.train.num_classes == 4 * plain.train.num_classes
+    for turns in range(4):
+        expected = np.rot90(plain.train.class_array(5), turns, (1, 2))
+        np.testing.assert_array_equal(rotated.train.class_array(20 + turns), expected)
+    for part in ("val", "test"):
+        assert getattr(rotated, part).names == getattr(plain, part).names
 
 
 def test_glyphs_as_further_training_classes(data_dir):
