@@ -62,7 +62,13 @@ def test_a_share_for_transformers_needs_transformers():
 
 
 @pytest.mark.parametrize(
-    "options", [{"kind": "lamb"}, {"kind": "adam", "weight_decay": 0.1}, {"clip_norm": 0.0}, {"transformer_factor": 0.0}]
+    "options",
+    [
+        {"kind": "lamb"},
+        {"kind": "adam", "weight_decay": 0.1},
+        {"clip_norm": 0.0},
+        {"transformer_factor": 0.0},
+    ],
 )
 def test_impossible_options_are_refused(options):
     with pytest.raises(UserError):
