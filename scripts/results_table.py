@@ -5,7 +5,6 @@ python scripts/results_table.py --check    # exit code 2 when README.md is not w
 """
 
 import json
-import re
 import sys
 from pathlib import Path
 
@@ -16,7 +15,7 @@ sys.path.insert(0, str(ROOT))
 
 from hypertransformer_tf.errors import UserError, run_program  # noqa: E402
 from hypertransformer_tf.evaluation.paper import PAPER  # noqa: E402
-from hypertransformer_tf.evaluation.records import FIELDS, read_records  # noqa: E402
+from hypertransformer_tf.evaluation.records import FIELDS, bound, read_records  # noqa: E402
 from hypertransformer_tf.storage import write_text  # noqa: E402
 
 FLAGS = flags.FLAGS
@@ -24,16 +23,17 @@ flags.DEFINE_bool("check", False, "Only compare.")
 flags.DEFINE_string("readme", str(ROOT / "README.md"), "File to rewrite.")
 flags.DEFINE_string("results", str(ROOT / "results"), "Folder of the records.")
 
-LABELS = {
-    "ht": "HyperTransformer, all layers",
-    "ht_logits": "HyperTransformer, logits layer",
-    "protonet": "ProtoNet",
-    "imprinted": "imprinted weights",
-    "rfs": "RFS",
-    "rfs_distilled": "RFS, distilled",
-    "maml_first_order": "MAML, first order",
-    "maml": "MAML",
-    "mamlpp": "MAML++",
+# Method in records, what it generates -> name in the comparison, in the table's order.
+METHODS = {
+    ("hypertransformer", "all"): "HyperTransformer, all layers",
+    ("hypertransformer", "logits"): "HyperTransformer, logits layer",
+    ("protonet", "logits"): "ProtoNet",
+    ("imprinted", "logits"): "imprinted weights",
+    ("rfs", "logits"): "RFS",
+    ("rfs, distilled", "logits"): "RFS, distilled",
+    ("maml, first order", "all"): "MAML, first order",
+    ("maml", "all"): "MAML",
+    ("maml++", "all"): "MAML++",
 }
 
 
@@ -89,27 +89,29 @@ def _shipped(record: dict) -> str:
 def render_comparison(records: dict[str, dict]) -> str:
     """Markdown: Omniglot 20-way 1-shot, a line for each method and budget, a column for each width.
 
-    Of the records omniglot_<episodes>_<channels>ch_<method>; RFS and imprinted weights with moving averages,
-    which their support features are read with, the others with statistics of the support set.
+    RFS and imprinted weights with moving averages, which their support features are read with, the others
+    with statistics of the support set. The budget is the length of the training; random starts are left out.
     """
     found: dict[tuple, dict[int, str]] = {}
-    for name, record in records.items():
-        parts = re.fullmatch(r"omniglot_(\d+)_(\d+)ch_(\w+)_test_(support|moving)", name)
-        if not parts or parts[3] not in LABELS:
+    for record in records.values():
+        task = tuple(record.get(field) for field in ("dataset", "split", "way", "shot"))
+        method, source = (record.get("method"), record.get("generated")), record.get("statistics")
+        if task != ("omniglot", "test", 20, 1) or method not in METHODS:
             continue
-        episodes, width, method, source = parts.groups()
-        if source == ("moving" if method.startswith(("rfs", "imprinted")) else "support"):
-            line = list(LABELS).index(method), method, source, int(episodes)
+        if bound(record["config"], "HyperTransformer.initialization") == "'random'":
+            continue
+        if source == ("moving" if method[0].startswith(("rfs", "imprinted")) else "support"):
+            line = list(METHODS).index(method), source, int(bound(record["config"], "train.episodes"))
             cell = f"{record['accuracy']:.2f} ± {record['ci95']:.2f}"
-            found.setdefault(line, {})[int(width)] = cell
+            found.setdefault(line, {})[record["channels"]] = cell
     widths = sorted({width for cells in found.values() for width in cells})
     lines = [
         "| method | statistics | episodes | " + " | ".join(f"{width} channels" for width in widths) + " |",
         "|---|---|---|" + "---|" * len(widths),
     ]
-    for (_, method, source, episodes), cells in sorted(found.items()):
+    for (method, source, episodes), cells in sorted(found.items()):
         columns = " | ".join(cells.get(width, "-") for width in widths)
-        lines.append(f"| {LABELS[method]} | {source} | {episodes:,} | {columns} |")
+        lines.append(f"| {list(METHODS.values())[method]} | {source} | {episodes:,} | {columns} |")
     paper = [PAPER.get(("omniglot", 20, 1, width), "-") for width in widths]
     lines.append(f"| paper's HyperTransformer | query | 4,000,000 | {' | '.join(map(str, paper))} |")
     return "\n".join(lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +10,7 @@ from matplotlib.ticker import NullFormatter, ScalarFormatter
 
 from hypertransformer_tf.analysis.figures import COLOURS, new_figure, save_figure
 from hypertransformer_tf.evaluation.paper import reported
+from hypertransformer_tf.evaluation.records import bound
 
 PAPER_EPISODES = 4_000_000
 
@@ -29,12 +29,6 @@ class Recipe(NamedTuple):
         factor = "" if self.transformer_factor == "1.0" else f", Transformers {self.transformer_factor} of it"
         model = f"{self.way}-way {self.shot}-shot, {self.channels} channels, {self.generated}"
         return f"{model}; rate {self.rate}{factor}"
-
-
-def bound(config: str, name: str, missing: str = "") -> str:
-    """The value of a binding in the configuration of a record, as text."""
-    found = re.search(rf"^{re.escape(name)} = (.*)$", config, re.MULTILINE)
-    return found[1] if found else missing
 
 
 def budgets(records: dict[str, dict]) -> dict[Recipe, list[tuple[int, float, float]]]:

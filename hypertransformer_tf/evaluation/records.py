@@ -7,6 +7,7 @@ import io
 import json
 import os
 import platform
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -55,6 +56,12 @@ def write_record(path: Place, record: dict) -> None:
 def read_records(folder: Path) -> dict[str, dict]:
     """All records of a folder: {file name without .json: record}, sorted by name."""
     return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+
+
+def bound(config: str, name: str, missing: str = "") -> str:
+    """The value of a binding in the configuration of a record, as text."""
+    found = re.search(rf"^{re.escape(name)} = (.*)$", config, re.MULTILINE)
+    return found[1] if found else missing
 
 
 def write_csv(path: Place, records: Sequence[dict]) -> None:

@@ -6,14 +6,13 @@ from conftest import ROOT
 from hypertransformer_tf.analysis.budgets import (
     PAPER_EPISODES,
     Recipe,
-    bound,
     budgets,
     draw_budgets,
     extrapolate,
     table_of_budgets,
 )
 from hypertransformer_tf.evaluation.paper import reported
-from hypertransformer_tf.evaluation.records import read_records
+from hypertransformer_tf.evaluation.records import bound, read_records
 
 
 def made(**changes):
