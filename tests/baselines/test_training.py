@@ -115,7 +115,7 @@ def test_every_configuration_builds_without_idle_bindings(tiny_data, tmp_path, f
         pytest.importorskip("sklearn", reason="needs requirements-baselines.txt")
     bindings = ["Task.way = 3", "Task.query = 6", "train.max_minutes = 0.0", "train.validation_tasks = 2"]
     if file.stem == "rfs_distilled":
-        run(tiny_data, tmp_path / "teacher", "rfs", "load_splits.rotated_training = True")
+        run(tiny_data, tmp_path / "teacher", "rfs")
         bindings.append(f"RFS.teacher = '{tmp_path / 'teacher'}'")
     data = [line for line in TINY_DATA.strip().splitlines() if line.startswith("load_splits")]
     configuration.load([str(file)], data + bindings)
