@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from hypertransformer_tf.backend import tf
 from hypertransformer_tf.models import cnn as cnns
-from hypertransformer_tf.models.normalization import Moments, moments
+from hypertransformer_tf.models.normalization import Moments
 
 
 class ConvPass(NamedTuple):
@@ -36,12 +36,11 @@ def run_conv(
     used, activations = [], images
     for layer in cnn.conv_layers:
         of_layer = weights[layer.name]
-        convolved = cnns.convolve(layer, activations, of_layer)
-        if statistics == "own":
-            used.append(moments(convolved, mask))
-        else:
-            used.append(Moments(of_layer[f"{statistics}_mean"], of_layer[f"{statistics}_variance"]))
-        activations = cnns.finish(layer, convolved, used[-1], of_layer)
+        given = None
+        if statistics != "own":
+            given = Moments(of_layer[f"{statistics}_mean"], of_layer[f"{statistics}_variance"])
+        activations, used_here = cnns.block(layer, activations, of_layer, given, mask)
+        used.append(used_here)
     last = cnns.logits_input(cnn.logits, activations)
     flat = tf.reshape(last, [tf.shape(last)[0], tf.shape(last)[1], cnn.logits.features])
     return ConvPass(flat, tuple(used))
