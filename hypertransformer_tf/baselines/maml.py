@@ -35,7 +35,7 @@ class MAML(Learner):
         steps: gradient steps on the support set, in training and evaluation alike.
         rate: of these steps, or where the learned rates start.
         first_order: gradients of the outer loss don't flow through those of the inner one.
-        second_order_from: share of the training before which they don't flow either (MAML++: 0.5).
+        second_order_from: share of the training before which they don't flow either (MAML++: above 0).
         learned_rates: each layer has a learned rate for each step.
         step_losses_until: share of the training over which the losses after earlier steps, at first as heavy
             as the last one, fade to nothing (MAML++: 0.1); 0 = the last step's loss alone.
