@@ -33,17 +33,9 @@ def run_conv(
         statistics: "support" or "moving", which are in the weights, or "own": over `images`.
         mask: float [episode, image], 1 = the image doesn't count in its own statistics; None = all count.
     """
-    used, activations = [], images
-    for layer in cnn.conv_layers:
-        of_layer = weights[layer.name]
-        given = None
-        if statistics != "own":
-            given = Moments(of_layer[f"{statistics}_mean"], of_layer[f"{statistics}_variance"])
-        activations, used_here = cnns.block(layer, activations, of_layer, given, mask)
-        used.append(used_here)
-    last = cnns.logits_input(cnn.logits, activations)
-    flat = tf.reshape(last, [tf.shape(last)[0], tf.shape(last)[1], cnn.logits.features])
-    return ConvPass(flat, tuple(used))
+    source = None if statistics == "own" else statistics
+    activations, used = cnns.run_conv_layers(cnn, images, weights, source, mask)
+    return ConvPass(cnns.flat_features(cnn.logits, activations[-1]), used)
 
 
 def with_support_statistics(cnn: cnns.CNN, weights: dict, statistics: tuple[Moments, ...]) -> dict:

@@ -306,11 +306,49 @@ def logits_input(layer: LogitsLayer, activations: tf.Tensor) -> tf.Tensor:
     return tf.reduce_mean(activations, [2, 3], keepdims=True) if layer.spatial_mean else activations
 
 
+def flat_features(layer: LogitsLayer, activations: tf.Tensor) -> tf.Tensor:
+    """The logits layer's input [episode, image, feature], from what the last conv layer gave."""
+    last = logits_input(layer, activations)
+    return tf.reshape(last, [tf.shape(last)[0], tf.shape(last)[1], layer.features])
+
+
 def logits(layer: LogitsLayer, activations: tf.Tensor, weights: dict, dropout_rate: float = 0.0) -> tf.Tensor:
     """The logits layer: [episode, image, height, width, channels] -> [episode, image, way]."""
-    activations = logits_input(layer, activations)
-    flat = tf.reshape(activations, [tf.shape(activations)[0], tf.shape(activations)[1], layer.features])
-    return tf.matmul(dropout(flat, dropout_rate), weights["kernel"]) + weights["bias"][:, None, :]
+    features = dropout(flat_features(layer, activations), dropout_rate)
+    return tf.matmul(features, weights["kernel"]) + weights["bias"][:, None, :]
+
+
+def run_conv_layers(
+    cnn: CNN,
+    images: tf.Tensor,
+    weights: dict,
+    statistics: str | None,
+    mask: tf.Tensor | None = None,
+    method: str = "auto",
+) -> tuple[list[tf.Tensor], tuple[Moments, ...]]:
+    """Runs the conv layers.
+
+    Args:
+        cnn: description of the CNN.
+        images: float [episode, image, height, width, channels].
+        weights: as for `run`.
+        statistics: "support" or "moving", which are in the weights; None = those of `images`.
+        mask: float [episode, image], 1 = the image doesn't count in statistics of `images`; None = all count.
+        method: see `convolution.episode_conv2d`.
+
+    Returns:
+        The images and what each conv layer gave; the Moments that each was normalised with.
+    """
+    used, activations = [], [images]
+    for layer in cnn.conv_layers:
+        of_layer = weights[layer.name]
+        given = None
+        if statistics is not None:
+            given = Moments(of_layer[f"{statistics}_mean"], of_layer[f"{statistics}_variance"])
+        result, moments_used = block(layer, activations[-1], of_layer, given, mask, method)
+        used.append(moments_used)
+        activations.append(result)
+    return activations, tuple(used)
 
 
 class Run(NamedTuple):
@@ -346,14 +384,7 @@ def run(
         method: see `convolution.episode_conv2d`.
         dropout_rate: share of the logits layer's inputs that is dropped in training.
     """
-    used, activations = [], [images]
-    for layer in cnn.conv_layers:
-        of_layer = weights[layer.name]
-        given = None
-        if statistics != "query":
-            given = Moments(of_layer[f"{statistics}_mean"], of_layer[f"{statistics}_variance"])
-        result, moments_used = block(layer, activations[-1], of_layer, given, method=method)
-        used.append(moments_used)
-        activations.append(result)
+    source = None if statistics == "query" else statistics
+    activations, used = run_conv_layers(cnn, images, weights, source, method=method)
     result = logits(cnn.logits, activations[-1], weights["logits"], dropout_rate)
-    return Run(result, tuple(used), tuple(activations[1:]))
+    return Run(result, used, tuple(activations[1:]))
