@@ -7,6 +7,7 @@ first-order gradients at the beginning of the training; its cosine schedule is `
 
 from __future__ import annotations
 
+import functools
 from typing import Callable
 
 import gin
@@ -187,10 +188,12 @@ class MAML(Learner):
         )
         tensors = [*episodes[:2], *episodes[3:5], mask]
 
-        def losses(first_order: bool) -> Losses:
+        def losses(first_order: bool, every_step: bool) -> Losses:
             def of_one(images, labels, query_images, query_labels, mask=None):
                 one = Episodes(images, labels, None, query_images, query_labels, None)
-                found = self._query_losses(one, mask, statistics, progress, cross_entropy, first_order)
+                found = self._query_losses(
+                    one, mask, statistics, progress, cross_entropy, first_order, every_step
+                )
                 observed = tf.nest.map_structure(lambda x: x[None], found.batch_statistics)
                 return found._replace(batch_statistics=observed)
 
@@ -198,20 +201,31 @@ class MAML(Learner):
             observed = tf.nest.map_structure(lambda x: tf.reduce_mean(x, 0), found.batch_statistics)
             return found._replace(batch_statistics=observed)
 
+        # A graph for each phase of the training, so that none computes what has no weight in it.
         options = self._options
-        if options["first_order"] or not options["second_order_from"]:
-            return losses(options["first_order"])
-        return tf.cond(progress < options["second_order_from"], lambda: losses(True), lambda: losses(False))
+        second_order_from, until = options["second_order_from"], options["step_losses_until"]
+        starts = sorted({0.0, second_order_from, until} - {1.0})
+        phases = [
+            functools.partial(losses, options["first_order"] or start < second_order_from, start < until)
+            for start in starts
+        ]
+        if len(phases) == 1:
+            return phases[0]()
+        phase = tf.math.count_nonzero(tf.greater_equal(progress, starts[1:]), dtype=tf.int32)
+        return tf.switch_case(phase, phases)
 
-    def _query_losses(self, episodes, mask, statistics, progress, cross_entropy, first_order) -> Losses:
-        steps = self.adapt(episodes.support_images, episodes.support_labels, mask, first_order)
-        until = self._options["step_losses_until"]
+    def _query_losses(
+        self, episodes, mask, statistics, progress, cross_entropy, first_order, every_step
+    ) -> Losses:
+        found = self.adapt(episodes.support_images, episodes.support_labels, mask, first_order)
+        shares = [1.0]  # of the last steps' losses
+        if every_step:
+            shares = tf.unstack(step_weights(self.steps, self._options["step_losses_until"], progress))
         total = 0.0
-        for number in range(1 if until else self.steps, self.steps + 1):
-            weights = self._with_statistics(steps[number], number, episodes.support_images, mask)
+        for number, share in enumerate(shares, self.steps + 1 - len(shares)):
+            weights = self._with_statistics(found[number], number, episodes.support_images, mask)
             run = cnns.run(self.cnn, episodes.query_images, weights, statistics)
-            losses = cross_entropy(run.logits, episodes.query_labels)
-            total += losses * step_weights(self.steps, until, progress)[number - 1] if until else losses
+            total += share * cross_entropy(run.logits, episodes.query_labels)
         return Losses(total, run.logits, episodes.query_labels, self.observed(weights, run, statistics))
 
     def _own_logits(self, images, weights: dict, mask) -> tf.Tensor:
