@@ -111,28 +111,32 @@ def draw_budgets(lines: dict[Recipe, list], path: Path) -> Path:
     figure = new_figure(9.0, 5.6)
     axes = figure.subplots()
     models = list(dict.fromkeys(recipe[:4] for recipe in lines))
+    looks = {}
+    for number, model in enumerate(models):
+        colour = COLOURS[number % len(COLOURS)]
+        looks[model] = {
+            "color": colour,
+            "markerfacecolor": colour if number < len(COLOURS) else "white",
+        }
     styles = {}
     for recipe, points in lines.items():
-        colour = COLOURS[models.index(recipe[:4]) % len(COLOURS)]
+        look = looks[recipe[:4]]
         style = styles.setdefault(recipe[4:], ("o", "s", "^", "D", "v")[len(styles) % 5])
         lengths, accuracies, half = np.array(points, float).T
-        axes.errorbar(
-            lengths, 100 - accuracies, half, fmt=style, color=colour, markersize=5, label=str(recipe)
-        )
+        axes.errorbar(lengths, 100 - accuracies, half, fmt=style, markersize=5, label=str(recipe), **look)
         further = extrapolate(points)
         if further:
             axes.plot(
                 [lengths[0], PAPER_EPISODES],
                 [100 - extrapolate(points, int(lengths[0])), 100 - further],
                 "--",
-                color=colour,
+                color=look["color"],
                 linewidth=0.8,
             )
     for model in models:
         paper = reported("omniglot", *model)
         if paper:
-            colour = COLOURS[models.index(model) % len(COLOURS)]
-            axes.plot(PAPER_EPISODES, 100 - paper, "*", color=colour, markersize=12)
+            axes.plot(PAPER_EPISODES, 100 - paper, "*", markersize=12, **looks[model])
     axes.set(xscale="log", yscale="log", xlabel="training episodes", ylabel="test error, %")
     axes.set_title("Error and length of training; stars: the paper, dashed: power laws", fontsize=10)
     axes.yaxis.set_major_formatter(ScalarFormatter())
