@@ -188,12 +188,15 @@ class MAML(Learner):
         )
         tensors = [*episodes[:2], *episodes[3:5], mask]
 
+        options = self._options
+        second_order_from, until = options["second_order_from"], options["step_losses_until"]
+
         def losses(first_order: bool, every_step: bool) -> Losses:
+            shares = tf.unstack(step_weights(self.steps, until, progress)) if every_step else [1.0]
+
             def of_one(images, labels, query_images, query_labels, mask=None):
                 one = Episodes(images, labels, None, query_images, query_labels, None)
-                found = self._query_losses(
-                    one, mask, statistics, progress, cross_entropy, first_order, every_step
-                )
+                found = self._query_losses(one, mask, statistics, cross_entropy, first_order, shares)
                 observed = tf.nest.map_structure(lambda x: x[None], found.batch_statistics)
                 return found._replace(batch_statistics=observed)
 
@@ -202,8 +205,6 @@ class MAML(Learner):
             return found._replace(batch_statistics=observed)
 
         # A graph for each phase of the training, so that none computes what has no weight in it.
-        options = self._options
-        second_order_from, until = options["second_order_from"], options["step_losses_until"]
         starts = sorted({0.0, second_order_from, until} - {1.0})
         phases = [
             functools.partial(losses, options["first_order"] or start < second_order_from, start < until)
@@ -214,13 +215,9 @@ class MAML(Learner):
         phase = tf.math.count_nonzero(tf.greater_equal(progress, starts[1:]), dtype=tf.int32)
         return tf.switch_case(phase, phases)
 
-    def _query_losses(
-        self, episodes, mask, statistics, progress, cross_entropy, first_order, every_step
-    ) -> Losses:
+    def _query_losses(self, episodes, mask, statistics, cross_entropy, first_order, shares) -> Losses:
+        """The query losses after the last `len(shares)` steps, each with its share, added up."""
         found = self.adapt(episodes.support_images, episodes.support_labels, mask, first_order)
-        shares = [1.0]  # of the last steps' losses
-        if every_step:
-            shares = tf.unstack(step_weights(self.steps, self._options["step_losses_until"], progress))
         total = 0.0
         for number, share in enumerate(shares, self.steps + 1 - len(shares)):
             weights = self._with_statistics(found[number], number, episodes.support_images, mask)
