@@ -24,15 +24,14 @@ sys.path.insert(0, str(ROOT))
 from hypertransformer_tf import configuration  # noqa: E402
 from hypertransformer_tf.analysis.operations import float_operations  # noqa: E402
 from hypertransformer_tf.backend import tf  # noqa: E402
-from hypertransformer_tf.data.class_images import ClassImages  # noqa: E402
-from hypertransformer_tf.data.episodes import EpisodeSampler  # noqa: E402
 from hypertransformer_tf.errors import UserError, run_program  # noqa: E402
 from hypertransformer_tf.evaluation.records import hardware, versions  # noqa: E402
-from hypertransformer_tf.models.hypertransformer import HyperTransformer  # noqa: E402
 from hypertransformer_tf.storage import write_text  # noqa: E402
-from hypertransformer_tf.training.loop import Task  # noqa: E402
-from hypertransformer_tf.training.optimizers import Optimizer  # noqa: E402
-from hypertransformer_tf.training.step import TrainingStep  # noqa: E402
+from hypertransformer_tf.training.assembly import (  # noqa: E402
+    assemble_step,
+    configured_image_shape,
+    made_up_images,
+)
 from hypertransformer_tf.training.strategy import configure_threads  # noqa: E402
 
 ROWS = (
@@ -112,17 +111,7 @@ def build_step(row: str, *bindings: str):
     batch = f"TrainingStep.episodes_per_step = {FLAGS.batch}"
     gin_file = str(ROOT / "gin" / "paper" / f"{row}.gin")
     configuration.load([gin_file], [batch, "TrainingStep.statistics = 'support'", *bindings])
-    shape = (28, 28, 1) if gin.query_parameter("load_splits.name") == "omniglot" else (84, 84, 3)
-    random, task = np.random.default_rng(0), Task()
-    arrays = [random.integers(0, 256, [40, *shape]).astype(np.uint8) for _ in range(max(40, task.way))]
-    images = ClassImages.from_class_arrays(arrays, [str(i) for i in range(len(arrays))], "random images")
-    sampler = EpisodeSampler(images, task.way, task.shot, task.query, task.unlabeled, rotate=task.rotate)
-    model = HyperTransformer(way=task.way, image_shape=shape)
-    model.build_variables()
-    optimizer = Optimizer(lambda step: tf.constant(1e-5))
-    step = TrainingStep(model, optimizer, sampler)
-    optimizer.build(step.variables)
-    return step
+    return assemble_step(made_up_images(configured_image_shape())).step
 
 
 def bytes_of(operation) -> int:

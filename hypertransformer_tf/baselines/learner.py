@@ -184,8 +184,8 @@ class Learner(tf.Module):
     def observed(self, weights: dict, run: cnns.Run, statistics: str) -> tuple[Moments, ...]:
         """Batch statistics for the moving averages: those used, or with "moving" the support set's."""
         if statistics == "moving":
-            of_layers = [weights[layer.name] for layer in self.cnn.conv_layers]
-            moments = [Moments(w["support_mean"], w["support_variance"]) for w in of_layers]
+            layers = self.cnn.conv_layers
+            moments = [cnns.stored_moments(weights[layer.name], "support") for layer in layers]
         else:
             moments = run.statistics
         return tuple(mean_and_square(each) for each in moments)

@@ -318,6 +318,11 @@ def logits(layer: LogitsLayer, activations: tf.Tensor, weights: dict, dropout_ra
     return tf.matmul(features, weights["kernel"]) + weights["bias"][:, None, :]
 
 
+def stored_moments(layer_weights: dict, statistics: str) -> Moments:
+    """What a conv layer's weights hold of a source, "support" or "moving"."""
+    return Moments(layer_weights[f"{statistics}_mean"], layer_weights[f"{statistics}_variance"])
+
+
 def run_conv_layers(
     cnn: CNN,
     images: tf.Tensor,
@@ -342,9 +347,7 @@ def run_conv_layers(
     used, activations = [], [images]
     for layer in cnn.conv_layers:
         of_layer = weights[layer.name]
-        given = None
-        if statistics is not None:
-            given = Moments(of_layer[f"{statistics}_mean"], of_layer[f"{statistics}_variance"])
+        given = None if statistics is None else stored_moments(of_layer, statistics)
         result, moments_used = block(layer, activations[-1], of_layer, given, mask, method)
         used.append(moments_used)
         activations.append(result)

@@ -347,8 +347,8 @@ class HyperTransformer(keras.layers.Layer):
         )
         observed = run.statistics
         if statistics == "moving":
-            of_layers = [weights[layer.name] for layer in self.cnn.conv_layers]
-            observed = [Moments(w["support_mean"], w["support_variance"]) for w in of_layers]
+            layers = self.cnn.conv_layers
+            observed = [cnns.stored_moments(weights[layer.name], "support") for layer in layers]
         heads = []
         for index, layer in enumerate(self.head_layers if with_heads else ()):
             activations = cnns.logits_input(layer, support.activations[index])
