@@ -20,7 +20,6 @@ from hypertransformer_tf.models.normalization import (
     Moments,
     check_statistics,
     fold_into_moving,
-    mean_and_square,
     moving_moments,
 )
 
@@ -179,16 +178,8 @@ class Learner(tf.Module):
         weights = self.generate(episodes.support_images, episodes.support_labels, mask)
         run = cnns.run(self.cnn, episodes.query_images, weights, statistics)
         losses = cross_entropy(run.logits, episodes.query_labels)
-        return Losses(losses, run.logits, episodes.query_labels, self.observed(weights, run, statistics))
-
-    def observed(self, weights: dict, run: cnns.Run, statistics: str) -> tuple[Moments, ...]:
-        """Batch statistics for the moving averages: those used, or with "moving" the support set's."""
-        if statistics == "moving":
-            layers = self.cnn.conv_layers
-            moments = [cnns.stored_moments(weights[layer.name], "support") for layer in layers]
-        else:
-            moments = run.statistics
-        return tuple(mean_and_square(each) for each in moments)
+        observed = cnns.observed(self.cnn, weights, run, statistics)
+        return Losses(losses, run.logits, episodes.query_labels, observed)
 
     def update_moving_averages(self, batch_statistics: Sequence[Moments], step: tf.Tensor) -> None:
         """Folds the statistics of a training step into the moving averages; see `fold_into_moving`."""

@@ -223,7 +223,8 @@ class MAML(Learner):
             weights = self._with_statistics(found[number], number, episodes.support_images, mask)
             run = cnns.run(self.cnn, episodes.query_images, weights, statistics)
             total += share * cross_entropy(run.logits, episodes.query_labels)
-        return Losses(total, run.logits, episodes.query_labels, self.observed(weights, run, statistics))
+        observed = cnns.observed(self.cnn, weights, run, statistics)
+        return Losses(total, run.logits, episodes.query_labels, observed)
 
     def _own_logits(self, images, weights: dict, mask) -> tf.Tensor:
         """Logits [episode, image, way] with statistics over these images."""

@@ -18,7 +18,13 @@ from hypertransformer_tf.models.convolution import (
     has_accelerator,
 )
 from hypertransformer_tf.models.dropout import dropout
-from hypertransformer_tf.models.normalization import Moments, moments, normalize, scale_and_shift
+from hypertransformer_tf.models.normalization import (
+    Moments,
+    mean_and_square,
+    moments,
+    normalize,
+    scale_and_shift,
+)
 
 BLOCK_ORDERS = ("conv-act-pool-bn", "conv-bn-act-pool")
 ACTIVATIONS = {"relu": tf.nn.relu, "lrelu": lambda x: tf.nn.leaky_relu(x, 0.01)}
@@ -391,3 +397,19 @@ def run(
     activations, used = run_conv_layers(cnn, images, weights, source, method=method)
     result = logits(cnn.logits, activations[-1], weights["logits"], dropout_rate)
     return Run(result, used, tuple(activations[1:]))
+
+
+def observed(cnn: CNN, weights: dict, run: Run, statistics: str) -> tuple[Moments, ...]:
+    """Batch statistics for the moving averages: those used, or with "moving" the support set's.
+
+    Args:
+        cnn, weights, statistics: as for `run`.
+        run: what `run` gave with them.
+
+    Returns:
+        For each conv layer Moments (mean, mean of squares), each [channels].
+    """
+    used = run.statistics
+    if statistics == "moving":
+        used = [stored_moments(weights[layer.name], "support") for layer in cnn.conv_layers]
+    return tuple(mean_and_square(each) for each in used)

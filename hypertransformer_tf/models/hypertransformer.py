@@ -23,7 +23,6 @@ from hypertransformer_tf.models.normalization import (
     Moments,
     check_statistics,
     fold_into_moving,
-    mean_and_square,
     moving_moments,
 )
 
@@ -345,10 +344,6 @@ class HyperTransformer(keras.layers.Layer):
             self.conv_method,
             self._config["cnn_dropout"],
         )
-        observed = run.statistics
-        if statistics == "moving":
-            layers = self.cnn.conv_layers
-            observed = [cnns.stored_moments(weights[layer.name], "support") for layer in layers]
         heads = []
         for index, layer in enumerate(self.head_layers if with_heads else ()):
             activations = cnns.logits_input(layer, support.activations[index])
@@ -356,7 +351,7 @@ class HyperTransformer(keras.layers.Layer):
             heads.append(cnns.logits(layer, run.activations[index], _logits_weights(slices)))
         return Outputs(
             run.logits,
-            tuple(mean_and_square(each) for each in observed),
+            cnns.observed(self.cnn, weights, run, statistics),
             support.slices,
             tuple(heads),
             support.shared,
