@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 
 import gin
 
@@ -39,14 +40,19 @@ class WeightAverage(tf.Module):
         for shadow, source in zip(self.shadows, self._sources):
             shadow.assign_sub(new_share * (shadow - source))
 
-    @contextlib.contextmanager
     def applied(self):
-        """While open, the variables hold their averages; then they get their own values back."""
-        kept = [source.numpy() for source in self._sources] if self.shadows else []
-        for shadow, source in zip(self.shadows, self._sources):
-            source.assign(shadow.numpy())
-        try:
-            yield
-        finally:
-            for value, source in zip(kept, self._sources):
-                source.assign(value)
+        """A context in which the variables hold their averages; then they get their own values back."""
+        return held(self._sources if self.shadows else [], self.shadows)
+
+
+@contextlib.contextmanager
+def held(variables: Sequence[tf.Variable], values: Sequence[tf.Tensor]):
+    """While open, variables hold other values; then they get their own back."""
+    kept = [variable.numpy() for variable in variables]
+    for variable, value in zip(variables, values):
+        variable.assign(value.numpy())
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables, kept):
+            variable.assign(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 from typing import Callable, NamedTuple
@@ -23,7 +24,7 @@ from hypertransformer_tf.evaluation.records import hardware, versions
 from hypertransformer_tf.models.hypertransformer import HyperTransformer
 from hypertransformer_tf.storage import Place, write_text
 from hypertransformer_tf.training import checkpoints, trained
-from hypertransformer_tf.training.averaging import WeightAverage
+from hypertransformer_tf.training.averaging import WeightAverage, held
 from hypertransformer_tf.training.log import NoLog, RunLog
 from hypertransformer_tf.training.masking import SupportMasking
 from hypertransformer_tf.training.optimizers import Optimizer
@@ -31,6 +32,9 @@ from hypertransformer_tf.training.schedules import LearningRate
 from hypertransformer_tf.training.shared_head import SharedHead
 from hypertransformer_tf.training.step import TrainingStep
 from hypertransformer_tf.training.workers import Workers
+
+# Training episodes, the latest ones, whose statistics become the moving averages of averaged parameters.
+OBSERVED_EPISODES, OBSERVED_AT_ONCE = 128, 8
 
 
 @gin.configurable
@@ -181,6 +185,7 @@ class _Run:
                 episodes,
             )
             self.optimizer.build(self.step_function.variables)
+        self._observe = tf.function(self.step_function.observed)
         self.sampler = sampler
         self.per_step = self.step_function.episodes_per_step
         self.total_steps = -(-episodes // self.per_step)
@@ -379,7 +384,7 @@ class _Run:
 
     def _validate(self, log: RunLog, step: int) -> None:
         self.validated_step = step
-        with self.average.applied():
+        with self.average.applied(), self._statistics_of_average(step):
             accuracies = next(iter(self.evaluator(self.validation_tasks).values()))
             mean, half_width = confidence_interval(accuracies)
             log.write(step, episodes=step * self.per_step, val_accuracy=mean, val_ci95=half_width)
@@ -391,6 +396,24 @@ class _Run:
             f"{step * self.per_step:>9,} episodes, {float(self.clock[0]) / 60:.1f} min: "
             f"validation {100 * mean:.2f}% +- {100 * half_width:.2f}%{', best so far' if best else ''}"
         )
+
+    def _statistics_of_average(self, step: int):
+        """A context in which the moving averages are those of the averaged parameters, put in place before.
+
+        Those of the training come from the parameters of each step, which differ from their average by more
+        the higher the rate is: a model of averaged parameters needs the statistics that these bring about.
+        """
+        if not self.average.shadows:
+            return contextlib.nullcontext()
+        first = max(0, step * self.per_step - OBSERVED_EPISODES)
+        found = [
+            self._observe(tf.range(first + start, first + start + OBSERVED_AT_ONCE, dtype=tf.int64))
+            for start in range(0, OBSERVED_EPISODES, OBSERVED_AT_ONCE)
+        ]
+        means = tf.nest.map_structure(lambda *each: tf.add_n(each) / len(each), *found)
+        layers = self.model.layer_variables
+        variables = [layer[name] for layer in layers for name in ("moving_mean", "moving_square")]
+        return held(variables, tf.nest.flatten(means))
 
     def info(self, step: int) -> dict:
         """What a checkpoint says of itself."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import gin
 
 from hypertransformer_tf.backend import tf
@@ -17,6 +19,15 @@ from hypertransformer_tf.training.losses import query_cross_entropy, sum_of_squa
 from hypertransformer_tf.training.masking import SupportMasking
 from hypertransformer_tf.training.shared_head import SharedHead
 from hypertransformer_tf.training.warmup import head_weights
+
+
+class _Found(NamedTuple):
+    """What some episodes give: values [episode], norms by the layer's name, and BN statistics."""
+
+    losses: tf.Tensor
+    accuracies: tf.Tensor
+    statistics: tuple[Moments, ...]
+    norms: dict[str, tf.Tensor]
 
 
 @gin.configurable(
@@ -158,59 +169,68 @@ class TrainingStep:
         conv = [layer.name for layer, done in zip(self.model.cnn.conv_layers, self.model.learned) if not done]
         return [*conv, "logits"]
 
+    def observed(self, indices: tf.Tensor) -> tuple[Moments, ...]:
+        """What the parameters, as they are now, make of training episodes: statistics without a step.
+
+        Args:
+            indices: int64 [episode] with a static size.
+
+        Returns:
+            For each conv layer Moments (mean, mean of squares), each [channels]; nothing is dropped out.
+        """
+        return self._forward(indices, self.sampler(indices)).statistics
+
     def _tower(self, indices: tf.Tensor, episodes: Episodes | None):
         """Loss, accuracy (shares of the global mean), gradients, BN statistics and norms of a part."""
         if episodes is None:
             episodes = self.sampler(indices)
-        seeds = self.sampler.seeds(indices)
         share = 1.0 / self.episodes_per_step
-        seen = tf.cast(indices[0], tf.float32)
-        mask = self.masking(seeds, episodes.support_labels, self.model.way, seen / self.total_episodes)
+        with tf.GradientTape() as tape, dropout_of(self.sampler.seeds(indices)):
+            found = self._forward(indices, episodes)
+            loss = tf.reduce_sum(found.losses) * share
+        gradients = tape.gradient(loss, self.variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        accuracy = tf.reduce_sum(found.accuracies) * share
+        norms = {name: tf.reduce_sum(each) * share for name, each in found.norms.items()}
+        return loss, accuracy, gradients, found.statistics, norms
+
+    def _forward(self, indices: tf.Tensor, episodes: Episodes) -> _Found:
+        """A part of the batch without its gradients."""
+        seeds = self.sampler.seeds(indices)
+        progress = tf.cast(indices[0], tf.float32) / self.total_episodes
+        mask = self.masking(seeds, episodes.support_labels, self.model.way, progress)
         if isinstance(self.model, Learner):
-            return self._baseline_tower(episodes, mask, seen / self.total_episodes)
-        with tf.GradientTape() as tape, dropout_of(seeds):
-            if self.shared_head and self.shared_head.alone:
-                embeddings = self.model.shared(episodes.support_images, mask)
-                losses = self._shared_head_loss(embeddings, episodes)
-                outputs = None
-            else:
-                outputs = self.model(
-                    episodes.support_images,
-                    episodes.support_labels,
-                    mask,
-                    episodes.query_images,
-                    statistics=self.statistics,
-                    with_heads=bool(self.warmup_episodes),
-                )
-                losses = self._losses(outputs, episodes, indices[0])
-            loss = tf.reduce_sum(losses) * share
-        zero = tf.UnconnectedGradients.ZERO
-        gradients = tape.gradient(loss, self.variables, unconnected_gradients=zero)
-        if outputs is None:
+            return self._baseline_forward(episodes, mask, progress)
+        if self.shared_head and self.shared_head.alone:
+            embeddings = self.model.shared(episodes.support_images, mask)
+            losses = self._shared_head_loss(embeddings, episodes)
             statistics = tuple(
                 Moments(v["moving_mean"] + 0.0, v["moving_square"] + 0.0) for v in self.model.layer_variables
             )
-            return loss, tf.constant(0.0), gradients, statistics, {}
-        accuracy = tf.reduce_sum(query_accuracy(outputs.logits, episodes.query_labels)) * share
-        norms = {
-            layer: tf.reduce_sum(tf.sqrt(sum_of_squares([outputs.slices[layer]]))) * share
-            for layer in self._normed_layers()
-        }
-        return loss, accuracy, gradients, outputs.batch_statistics, norms
+            return _Found(losses, tf.zeros_like(losses), statistics, {})
+        outputs = self.model(
+            episodes.support_images,
+            episodes.support_labels,
+            mask,
+            episodes.query_images,
+            statistics=self.statistics,
+            with_heads=bool(self.warmup_episodes),
+        )
+        norms = {layer: tf.sqrt(sum_of_squares([outputs.slices[layer]])) for layer in self._normed_layers()}
+        return _Found(
+            self._losses(outputs, episodes, indices[0]),
+            query_accuracy(outputs.logits, episodes.query_labels),
+            outputs.batch_statistics,
+            norms,
+        )
 
-    def _baseline_tower(self, episodes, mask, progress: tf.Tensor):
-        """What `_tower` gives, with the loss of a baseline."""
+    def _baseline_forward(self, episodes: Episodes, mask, progress: tf.Tensor) -> _Found:
+        """What `_forward` gives, with the loss of a baseline."""
 
         def cross_entropy(logits, labels):
             return query_cross_entropy(logits, labels, self.label_smoothing)
 
-        share = 1.0 / self.episodes_per_step
-        with tf.GradientTape() as tape:
-            found = self.model.training_losses(episodes, mask, self.statistics, progress, cross_entropy)
-            loss = tf.reduce_sum(found.losses) * share
-        gradients = tape.gradient(loss, self.variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        accuracy = tf.reduce_sum(query_accuracy(found.logits, found.labels)) * share
-        return loss, accuracy, gradients, found.batch_statistics, {}
+        found = self.model.training_losses(episodes, mask, self.statistics, progress, cross_entropy)
+        return _Found(found.losses, query_accuracy(found.logits, found.labels), found.batch_statistics, {})
 
     def _losses(self, outputs, episodes, first: tf.Tensor) -> tf.Tensor:
         """Loss of each episode, with everything that is added to the cross entropy."""
