@@ -12,4 +12,4 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 # When a worker of several is lost, TensorFlow writes pages of errors; the programs say it in one line.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3" if os.environ.get("TF_CONFIG") else "2")
 
-__version__ = "0.1.0"
+__version__ = "0.1.1"

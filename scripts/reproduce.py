@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from hypertransformer_tf.analysis.budgets import budgets, draw_budgets, table_of_budgets  # noqa: E402
 from hypertransformer_tf.errors import UserError, run_program  # noqa: E402
-from hypertransformer_tf.evaluation.records import read_records, write_record  # noqa: E402
+from hypertransformer_tf.evaluation.records import OWN_AVERAGES, cell, read_records, write_record  # noqa: E402
 from hypertransformer_tf.storage import write_text  # noqa: E402
 
 FLAGS = flags.FLAGS
@@ -129,12 +129,14 @@ def render(records: dict[str, dict]) -> str:
         key=lambda r: (r["row"], r["episodes_trained"], r["seed"], r["statistics"]),
     ):
         lines.append(
-            f"| {record['row']} | {record['paper']} | {record['accuracy']:.2f} ± {record['ci95']:.2f} "
+            f"| {record['row']} | {record['paper']} | {cell(record)} "
             f"| {record['statistics']} | {record['tasks']} x {record['query_per_task']} "
             f"| {record['episodes_trained']:,} | {', '.join(record['changes']) or 'nothing'} "
             f"| {record['seed']} | {record['hardware']} |"
         )
     lines += [
+        "",
+        OWN_AVERAGES,
         "",
         "## What a budget buys",
         "",

@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT))
 
 from hypertransformer_tf.errors import UserError, run_program  # noqa: E402
 from hypertransformer_tf.evaluation.paper import PAPER  # noqa: E402
-from hypertransformer_tf.evaluation.records import FIELDS, bound, read_records  # noqa: E402
+from hypertransformer_tf.evaluation.records import FIELDS, OWN_AVERAGES, bound, cell, read_records  # noqa: E402
 from hypertransformer_tf.storage import write_text  # noqa: E402
 
 FLAGS = flags.FLAGS
@@ -55,8 +55,8 @@ def render(records: dict[str, dict]) -> str:
     for run, by_source in sorted(models.items()):
         one = next(iter(by_source.values()))
         cells = [
-            f"{by_source[s]['accuracy']:.2f} ± {by_source[s]['ci95']:.2f}" if s in by_source else "-"
-            for s in ("support", "query", "moving")
+            cell(by_source[source]) if source in by_source else "-"
+            for source in ("support", "query", "moving")
         ]
         paper = PAPER.get((one["dataset"], one["way"], one["shot"], one["channels"]), "-")
         what, method = one["generated"], one.get("method", "hypertransformer")  # older records don't say it
@@ -70,7 +70,9 @@ def render(records: dict[str, dict]) -> str:
             f"| {one['train_seconds'] / 60:.0f} | {_parameters(one)} | {_shipped(one)} |"
         )
     hardware = {record["hardware"] for record in records.values()}
-    return "\n".join([*lines, "", f"Trained and evaluated on: {', '.join(sorted(hardware))}."])
+    return "\n".join(
+        [*lines, "", f"Trained and evaluated on: {', '.join(sorted(hardware))}.", "", OWN_AVERAGES]
+    )
 
 
 def _parameters(record: dict) -> str:
@@ -102,8 +104,7 @@ def render_comparison(records: dict[str, dict]) -> str:
             continue
         if source == ("moving" if method[0].startswith(("rfs", "imprinted")) else "support"):
             line = list(METHODS).index(method), source, int(bound(record["config"], "train.episodes"))
-            cell = f"{record['accuracy']:.2f} ± {record['ci95']:.2f}"
-            found.setdefault(line, {})[record["channels"]] = cell
+            found.setdefault(line, {})[record["channels"]] = cell(record)
     widths = sorted({width for cells in found.values() for width in cells})
     lines = [
         "| method | statistics | episodes | " + " | ".join(f"{width} channels" for width in widths) + " |",

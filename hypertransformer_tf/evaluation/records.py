@@ -64,6 +64,19 @@ def bound(config: str, name: str, missing: str = "") -> str:
     return found[1] if found else missing
 
 
+# What `cell` marks; goes below a table.
+OWN_AVERAGES = (
+    "† moving averages of the training's own parameters, not of their average, which was evaluated "
+    "(up to version 0.1.0)."
+)
+
+
+def cell(record: dict) -> str:
+    """Accuracy and interval of a record in percent, for a table; see OWN_AVERAGES for the mark."""
+    marked = record["statistics"] == "moving" and record["versions"]["hypertransformer_tf"] == "0.1.0"
+    return f"{record['accuracy']:.2f} ± {record['ci95']:.2f}{' †' if marked else ''}"
+
+
 def write_csv(path: Place, records: Sequence[dict]) -> None:
     """Writes records as CSV with the fields that fit into a cell, atomically."""
     fields = ["method", *(field for field in FIELDS if field not in ("config", "versions"))]
