@@ -24,10 +24,12 @@ class Recipe(NamedTuple):
     generated: str
     rate: str
     transformer_factor: str
+    added: str
 
     def __str__(self):
+        what = f"{self.generated}, added to learned kernels" if self.added == "True" else self.generated
         factor = "" if self.transformer_factor == "1.0" else f", Transformers {self.transformer_factor} of it"
-        model = f"{self.way}-way {self.shot}-shot, {self.channels} channels, {self.generated}"
+        model = f"{self.way}-way {self.shot}-shot, {self.channels} channels, {what}"
         return f"{model}; rate {self.rate}{factor}"
 
 
@@ -55,6 +57,7 @@ def budgets(records: dict[str, dict]) -> dict[Recipe, list[tuple[int, float, flo
                 *(record[field] for field in ("way", "shot", "channels", "generated")),
                 bound(config, "LearningRate.rate"),
                 bound(config, "Optimizer.transformer_factor", "1.0"),
+                bound(config, "HyperTransformer.add_learned_weights", "False"),
             )
             point = int(bound(config, "train.episodes")), record["accuracy"], record["ci95"]
             lines.setdefault(recipe, []).append(point)
