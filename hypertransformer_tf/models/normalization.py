@@ -103,6 +103,11 @@ def mean_and_square(statistics: Moments) -> Moments:
     )
 
 
+def mean_of_parts(parts: Sequence[tuple[Moments, ...]]) -> tuple[Moments, ...]:
+    """Mean over parts of equally many episodes: for each part and conv layer Moments of [channels]."""
+    return tf.nest.map_structure(lambda *each: tf.add_n(each) / len(each), *parts)
+
+
 def fold_into_moving(
     layers: Sequence[dict], batch_statistics: Sequence[Moments], step: tf.Tensor, momentum: float
 ) -> None:

@@ -22,6 +22,7 @@ from hypertransformer_tf.evaluation.accuracy import TaskEvaluator
 from hypertransformer_tf.evaluation.intervals import confidence_interval
 from hypertransformer_tf.evaluation.records import hardware, versions
 from hypertransformer_tf.models.hypertransformer import HyperTransformer
+from hypertransformer_tf.models.normalization import mean_of_parts
 from hypertransformer_tf.storage import Place, write_text
 from hypertransformer_tf.training import checkpoints, trained
 from hypertransformer_tf.training.averaging import WeightAverage, held
@@ -410,10 +411,9 @@ class _Run:
             self._observe(tf.range(first + start, first + start + OBSERVED_AT_ONCE, dtype=tf.int64))
             for start in range(0, OBSERVED_EPISODES, OBSERVED_AT_ONCE)
         ]
-        means = tf.nest.map_structure(lambda *each: tf.add_n(each) / len(each), *found)
         layers = self.model.layer_variables
         variables = [layer[name] for layer in layers for name in ("moving_mean", "moving_square")]
-        return held(variables, tf.nest.flatten(means))
+        return held(variables, tf.nest.flatten(mean_of_parts(found)))
 
     def info(self, step: int) -> dict:
         """What a checkpoint says of itself."""

@@ -14,7 +14,7 @@ from hypertransformer_tf.errors import UserError
 from hypertransformer_tf.evaluation.accuracy import query_accuracy
 from hypertransformer_tf.models.dropout import dropout_of
 from hypertransformer_tf.models.hypertransformer import HyperTransformer
-from hypertransformer_tf.models.normalization import Moments, check_statistics
+from hypertransformer_tf.models.normalization import Moments, check_statistics, mean_of_parts
 from hypertransformer_tf.training.losses import query_cross_entropy, sum_of_squares
 from hypertransformer_tf.training.masking import SupportMasking
 from hypertransformer_tf.training.shared_head import SharedHead
@@ -146,8 +146,7 @@ class TrainingStep:
         if context.num_replicas_in_sync > 1:
             gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         metrics = self.optimizer.apply(gradients, self.variables, step)
-        means = tf.nest.map_structure(lambda *x: tf.add_n(x) / len(x), *statistics)
-        self.model.update_moving_averages(means, step)
+        self.model.update_moving_averages(mean_of_parts(statistics), step)
         if self.average is not None:
             self.average.update(step)
         norms = {f"norm/{layer}": tf.add_n([each[layer] for each in norms]) for layer in norms[0]}
