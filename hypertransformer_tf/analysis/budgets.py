@@ -25,12 +25,14 @@ class Recipe(NamedTuple):
     rate: str
     transformer_factor: str
     added: str
+    rotated: str
 
     def __str__(self):
         what = f"{self.generated}, added to learned kernels" if self.added == "True" else self.generated
         factor = "" if self.transformer_factor == "1.0" else f", Transformers {self.transformer_factor} of it"
         model = f"{self.way}-way {self.shot}-shot, {self.channels} channels, {what}"
-        return f"{model}; rate {self.rate}{factor}"
+        upright = "" if self.rotated == "True" else ", upright characters"
+        return f"{model}; rate {self.rate}{factor}{upright}"
 
 
 def budgets(records: dict[str, dict]) -> dict[Recipe, list[tuple[int, float, float]]]:
@@ -58,6 +60,7 @@ def budgets(records: dict[str, dict]) -> dict[Recipe, list[tuple[int, float, flo
                 bound(config, "LearningRate.rate"),
                 bound(config, "Optimizer.transformer_factor", "1.0"),
                 bound(config, "HyperTransformer.add_learned_weights", "False"),
+                bound(config, "Task.rotate", "False"),
             )
             point = int(bound(config, "train.episodes")), record["accuracy"], record["ci95"]
             lines.setdefault(recipe, []).append(point)

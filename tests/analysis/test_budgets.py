@@ -20,6 +20,7 @@ def made(**changes):
         "Optimizer.kind": "'adam'",
         "HyperTransformer.initialization": "'imprinting'",
         "LearningRate.rate": "0.001",
+        "Task.rotate": "True",
         "train.episodes": "1000",
         **changes.pop("config", {}),
     }
@@ -50,18 +51,20 @@ def test_records_are_put_on_lines():
         "short": made(),
         "other": made(config={"LearningRate.rate": "0.01"}),
         "added": made(config={"HyperTransformer.add_learned_weights": "True"}),
+        "upright": made(config={"Task.rotate": "False"}),
         "query": {**made(), "statistics": "query"},
         "random": made(config={"HyperTransformer.initialization": "'random'"}),
         "method": {**made(), "method": "protonet"},
     }
     lines = budgets(records)
-    recipe = Recipe(20, 1, 8, "all", "0.001", "1.0", "False")
+    recipe = Recipe(20, 1, 8, "all", "0.001", "1.0", "False", "True")
     assert lines[recipe] == [(1000, 80.0, 0.3), (9000, 80.0, 0.3)]
-    assert len(lines) == 3 and len(lines[recipe._replace(rate="0.01")]) == 1
+    assert len(lines) == 4 and len(lines[recipe._replace(rate="0.01")]) == 1
     table = table_of_budgets(lines)
     assert "| 20-way 1-shot, 8 channels, all; rate 0.001 | 80.00 ± 0.30 (1,000), 80.00" in table
-    assert "| 80.0 to 80.0 |" in table and table.count("| 87.2 |") == 3
+    assert "| 80.0 to 80.0 |" in table and table.count("| 87.2 |") == 4
     assert "all, added to learned kernels; rate 0.001 | 80.00 ± 0.30 (1,000)" in table
+    assert "all; rate 0.001, upright characters | 80.00 ± 0.30 (1,000)" in table
 
 
 def test_bindings_are_read_whole():
