@@ -134,6 +134,7 @@ def _evaluate(checkpoint: trained.Trained, place: storage.Place, statistics: lis
             "checkpoint": _name(checkpoint.path),
             "hardware": hardware(),
             "versions": versions(),
+            **({"start": _start(info["start"])} if "start" in info else {}),
         }
         records.append(record)
         write_record(folder / f"{name}_{FLAGS.split}_{source}.json", record)
@@ -158,6 +159,12 @@ def _name(path: storage.Place) -> str:
         if path.parent.name == "checkpoints" and (path.name.startswith("best-"))
         else path.name
     )
+
+
+def _start(info: dict) -> dict:
+    """What a record says of the training whose model another one started from, see `train.start`."""
+    found = {"episodes_trained": info["episodes_trained"], "config": info["operative_config"]}
+    return {**found, "start": _start(info["start"])} if "start" in info else found
 
 
 if __name__ == "__main__":

@@ -144,13 +144,13 @@ class Checkpoints:
         return found[1]
 
 
-def check_fingerprint(path: Place, saved: dict, wanted: dict) -> None:
-    """Raises UserError naming the first difference between two configurations."""
+def check_fingerprint(path: Place, saved: dict, wanted: dict, instead: str = "another --workdir") -> None:
+    """Raises UserError naming the first difference between two configurations, and what to use instead."""
     for name in dict.fromkeys([*wanted, *saved]):
         if saved.get(name) != wanted.get(name):
             raise UserError(
                 f"checkpoint {path} was made with {name} = {saved.get(name)!r}, this run has "
-                f"{wanted.get(name)!r}: use another --workdir or the configuration of the checkpoint"
+                f"{wanted.get(name)!r}: use {instead} or the configuration of the checkpoint"
             )
 
 

@@ -83,6 +83,7 @@ def train(
     checkpoint_episodes: int = 50_000,
     keep: int = 3,
     seed: int = 0,
+    start: str | None = None,
     picture_episodes: int = 200_000,
     write_graph: bool = False,
     host_sampling: bool | None = None,
@@ -107,6 +108,9 @@ def train(
         checkpoint_episodes: how often the state is saved.
         keep: how many of the newest states are kept.
         seed: of parameters and episodes.
+        start: a checkpoint, as `trained.find` finds it, whose parameters are the first ones; it must be of
+            the same model. Its episodes and its time count as this model's. The episodes of an equal seed
+            would come again: give another one.
         pictures: makes pictures (uint8 [height, width, channels] by name) of a model and a validation
             episode, for TensorBoard.
         picture_episodes: how often it does; 0 = never.
@@ -132,7 +136,9 @@ def train(
             raise UserError(f"train.{name} = {value}: must be at least 1")
     if picture_episodes < 0:
         raise UserError(f"train.picture_episodes = {picture_episodes}: must be 0 (none) or above")
-    run = _Run(splits, workdir, strategy, seed, episodes, validation_tasks, validation_statistics, keep)
+    run = _Run(
+        splits, workdir, strategy, seed, start, episodes, validation_tasks, validation_statistics, keep
+    )
     run.sample_on_host(host_sampling)
     ready()
     if run.workers.is_chief:
@@ -146,10 +152,11 @@ def train(
 class _Run:
     """The objects of a training run and what is done with them."""
 
-    def __init__(self, splits, workdir, strategy, seed, episodes, validation_tasks, statistics, keep):
+    def __init__(self, splits, workdir, strategy, seed, start, episodes, validation_tasks, statistics, keep):
         self.workdir, self.strategy, self.seed, self.splits = workdir, strategy, seed, splits
         self.workers = Workers(strategy)
         self.task, self.validation_tasks = Task(), validation_tasks
+        self.start = trained.find(start) if start is not None else None
         task, shape = self.task, splits.train.image_shape
         self.augmentation = Augmentation()
         self.workers.check_same("configuration", gin.config_str())
@@ -172,6 +179,8 @@ class _Run:
             self.model = make_model(task.way, shape, splits.train.num_classes)
             if isinstance(self.model, RFS) and self.model.teacher:
                 self.model.learn_from(trained.find(self.model.teacher).load_model(baselines=True))
+            if self.start:
+                self.start.fill(self.model)
             rate = LearningRate()
             self.optimizer = Optimizer(lambda step: rate(step * self.per_step, episodes))
             self.shared_head = SharedHead(self.model, splits.train.num_classes)
@@ -228,6 +237,9 @@ class _Run:
             f"{f' on {workers} workers' if workers > 1 else ''}; "
             f"{self.per_step} episodes per step, {self.total_steps:,} steps; workdir {self.workdir}",
         ]
+        if self.start:
+            trained_before = f"{self.start.manifest['episodes_trained']:,} episodes"
+            lines.insert(2, f"start: checkpoint {self.start.path}, after {trained_before}")
         return "\n".join(lines)
 
     def fingerprint(self) -> dict:
@@ -241,6 +253,7 @@ class _Run:
             "load_splits.name": self.splits.name,
             "train.seed": self.seed,
             "TrainingStep.episodes_per_step": self.per_step,
+            **({"train.start": self.start.manifest["files"]} if self.start else {}),
         }
 
     def train(self, max_minutes, steps_per_call, episodes_between, pictures, write_graph) -> Result:
@@ -417,10 +430,11 @@ class _Run:
 
     def info(self, step: int) -> dict:
         """What a checkpoint says of itself."""
+        before = self.start.manifest if self.start else {}
         return {
             "step": step,
-            "episodes_trained": step * self.per_step,
-            "train_seconds": round(float(self.clock[0]), 1),
+            "episodes_trained": before.get("episodes_trained", 0) + step * self.per_step,
+            "train_seconds": round(before.get("train_seconds", 0.0) + float(self.clock[0]), 1),
             "seed": self.seed,
             "method": self.model.method,
             "model": self.model.config(),
@@ -431,6 +445,7 @@ class _Run:
             "operative_config": gin.operative_config_str(),
             "hardware": hardware(),
             "versions": versions(),
+            **({"start": before} if before else {}),
         }
 
     def _write_configuration(self) -> None:

@@ -55,6 +55,21 @@ class Trained:
         checkpoints.load_model(self.path, model.named_variables())
         return model
 
+    def fill(self, model: HyperTransformer | Learner) -> None:
+        """Gives a model the variables of this one, which must have been built alike, but for dropout.
+
+        Raises:
+            UserError: naming the first difference.
+        """
+        saved = {"make_model.method": self.method, **self.manifest["model"]}
+        wanted = {"make_model.method": model.method, **model.config()}
+        saved, wanted = (
+            {name: value for name, value in options.items() if not name.endswith("dropout")}
+            for options in (saved, wanted)
+        )
+        checkpoints.check_fingerprint(self.path, saved, wanted, "another train.start")
+        checkpoints.load_model(self.path, model.named_variables())
+
 
 def find(place: str | Place, must: bool = True) -> Trained | None:
     """The model checkpoint in a place.
