@@ -40,7 +40,7 @@ def budgets(records: dict[str, dict]) -> dict[Recipe, list[tuple[int, float, flo
 
     Args:
         records: as `read_records` gives them. Counted are HyperTransformers trained with Adam and the
-            imprinting initialisation.
+            imprinting initialisation, in one training.
 
     Returns:
         {recipe: [(episodes of the whole training, accuracy, half width of its interval)]}, by length, in
@@ -52,6 +52,7 @@ def budgets(records: dict[str, dict]) -> dict[Recipe, list[tuple[int, float, flo
         if (
             (record["dataset"], record["split"], record["statistics"]) == ("omniglot", "test", "support")
             and record.get("method", "hypertransformer") == "hypertransformer"
+            and "start" not in record
             and bound(config, "Optimizer.kind") == "'adam'"
             and bound(config, "HyperTransformer.initialization") == "'imprinting'"
         ):

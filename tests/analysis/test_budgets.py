@@ -55,6 +55,7 @@ def test_records_are_put_on_lines():
         "query": {**made(), "statistics": "query"},
         "random": made(config={"HyperTransformer.initialization": "'random'"}),
         "method": {**made(), "method": "protonet"},
+        "continued": {**made(), "start": {"episodes_trained": 1000, "config": ""}},
     }
     lines = budgets(records)
     recipe = Recipe(20, 1, 8, "all", "0.001", "1.0", "False", "True")
