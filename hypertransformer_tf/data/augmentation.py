@@ -32,13 +32,15 @@ class Augmentation:
     """Which augmentations there are in training. By default none.
 
     Those for drawings come first, each with a probability of its own, in this order: quarter turns,
-    rotation, roll, resize, negation, smoothing, contrast. Then come, all together, those of photographs:
-    left-right flip, hue, brightness, contrast, and a crop that is resized back.
+    mirroring, rotation, roll, resize, negation, smoothing, contrast. Then come, all together, those of
+    photographs: left-right flip, hue, brightness, contrast, and a crop that is resized back.
 
     Attributes:
         scope: who shares a draw of the augmentations for drawings: "class": the images of a class in the
             episode, support and query alike; "batch": all images of the episode; "image": nobody.
         quarter_turns: rotate by a random multiple of 90 degrees (per class, `Task.rotate` does the same).
+        mirror_probability: swap left and right. With the scope "class", mirrored characters are new classes,
+            as rotated ones are with `Task.rotate`.
         rotate_probability, angle_range: rotate by an angle uniform in -angle_range..angle_range, in
             degrees; nearest pixels.
         roll_probability, roll_range: roll by whole pixels, up to this share of height and of width.
@@ -62,6 +64,7 @@ class Augmentation:
 
     scope: str = "class"
     quarter_turns: bool = False
+    mirror_probability: float = 0.0
     rotate_probability: float = 0.0
     angle_range: float = 30.0
     roll_probability: float = 0.0
@@ -149,6 +152,9 @@ class Augmentation:
             numbers = draw(self.scope, _DRAWINGS)
             if self.quarter_turns:
                 images = rotate_by_90(images, tf.cast(numbers[:, :, 0] * 4.0, tf.int32))
+            if self.mirror_probability:  # what the quarter turns leave of their number is as random
+                mirrored = numbers[:, :, 0] * 4.0 % 1.0 < self.mirror_probability
+                images = tf.where(mirrored[:, :, None, None, None], images[..., ::-1, :], images)
             images = self._augment_drawings(tf.reshape(images, [-1, *shape[2:]]), _columns(numbers))
         if self.image_augmentations:
             numbers = draw("image" if self.augment_individually else "batch", _PHOTOGRAPHS)

@@ -22,6 +22,7 @@ from hypertransformer_tf.errors import UserError
 from hypertransformer_tf.training import loop
 
 DRAWINGS = {
+    "mirror_probability": 0.5,
     "rotate_probability": 0.5,
     "roll_probability": 0.5,
     "resize_probability": 0.5,
@@ -293,8 +294,11 @@ def test_all_of_them_in_their_order(kind, request):
     result = augmentation(tf.constant(images[None]), slots, 2, 0, lambda purpose, _: given[purpose].ravel())
     shown = set()
     for image, draws, photo, augmented in zip(images, drawings, photographs, result[0].numpy()):
-        _, a, angle, b, down, right, c, size, d, e, f, strength = (float(x) for x in draws)
+        turn, a, angle, b, down, right, c, size, d, e, f, strength = (float(x) for x in draws)
         sides = image.shape[:2]
+        mirror = 4 * turn % 1
+        if mirror < 0.5:
+            image = image[:, ::-1]
         if a < 0.5:
             image, unsure = plain_rotation(image, np.deg2rad(30) * (2 * angle - 1), 40)
             assert not unsure.any(), "choose another seed"
@@ -310,7 +314,7 @@ def test_all_of_them_in_their_order(kind, request):
             image = plain_smooth(image)
         if f < 0.5:
             image = plain_contrast(image, 0.5 + 2 * strength)
-        shown.update(name for name, x in zip("abcdef", (a, b, c, d, e, f)) if x < 0.5)
+        shown.update(name for name, x in zip("mabcdef", (mirror, a, b, c, d, e, f)) if x < 0.5)
         flip, hue, brightness, contrast, size, down, right = (float(x) for x in photo)
         if flip < 0.5:
             image = image[:, ::-1]
@@ -319,7 +323,7 @@ def test_all_of_them_in_their_order(kind, request):
         image = (mean + (0.8 + 0.4 * contrast) * (image - mean)).clip(0, 255)
         image = plain_crop(image, 0.6 + 0.4 * size, (down, right))
         np.testing.assert_allclose(augmented, image, atol=0.1)
-    assert shown == set("abcdef")
+    assert shown == set("mabcdef")
 
 
 # In the sampler.
@@ -385,6 +389,17 @@ def test_quarter_turns_of_all_scopes(scenes):
             assert distinct(np.concatenate([turned, episode])) == 4
         most = max(distinct(episode) for episode in episodes.query_images.numpy())
         assert most >= least and (scope != "batch" or most == 1)
+
+
+def test_mirroring_alone_and_with_quarter_turns(scenes):
+    square = scenes[0][:, :20]
+    turned = [np.rot90(square, k) for k in range(4)]
+    symmetries = np.stack([*turned, *(image[:, ::-1] for image in turned)]) / np.float32(128) - 1
+    for quarter_turns, expected in ((False, symmetries[::4]), (True, symmetries)):
+        augmentation = Augmentation("class", quarter_turns, mirror_probability=0.5)
+        episodes = draw(EpisodeSampler(alike(square), 4, 2, 8, augmentation=augmentation), *range(32))
+        seen = episodes.query_images.numpy().reshape([-1, *square.shape])
+        assert distinct(seen) == len(expected) == distinct(np.concatenate([expected, seen]))
 
 
 @pytest.mark.parametrize("options", EACH, ids=names_of)
