@@ -32,6 +32,7 @@ ROWS = [
 OPTIONS = """
 Task.rotate = True
 Task.unlabeled = 1
+Augmentation.mirror_probability = 0.5
 Augmentation.rotate_probability = 0.5
 Augmentation.roll_probability = 0.5
 Augmentation.resize_probability = 0.5
