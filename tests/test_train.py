@@ -108,21 +108,6 @@ def test_killed_at_any_moment_and_resumed_the_parameters_are_bit_identical(
     assert validations(workdir) == validations(unbroken[0])
 
 
-def test_two_devices_take_the_same_steps_as_one(tiny_gin, tiny_data, tmp_path, program):
-    """With SGD and a small rate: Adam hides a wrong scale of gradients, large steps amplify rounding."""
-    bindings = ("train.episodes = 4", "Optimizer.kind = 'sgd'", "LearningRate.rate = 0.002")
-    states = []
-    for name, flags in (("one", ()), ("two", ("--strategy=mirrored", "--logical_cpus=2"))):
-        result = program("train.py", *arguments(tiny_gin, tiny_data, tmp_path / name, *bindings), *flags)
-        assert result.returncode == 0, result.stderr[-3000:]
-        assert f"{len(states) + 1} replica" in result.stdout
-        states.append(state(tmp_path / name, 2))
-    one, two = states
-    assert one.keys() == two.keys()
-    for name in one:
-        np.testing.assert_allclose(one[name], two[name], atol=1e-5, err_msg=name)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_save_and_end_cleanly(tiny_gin, tiny_data, tmp_path, number):
     workdir = tmp_path / "stopped"

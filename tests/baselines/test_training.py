@@ -72,9 +72,9 @@ def test_training_and_evaluation(tiny_data, tmp_path, method):
 
 
 def test_an_interrupted_training_goes_on_as_if_unbroken(tiny_data, tmp_path):
-    run(tiny_data, tmp_path / "whole", "maml")
+    run(tiny_data, tmp_path / "whole", "protonet")
     for limit in ("train.max_minutes = 0.0", "train.max_minutes = None"):
-        run(tiny_data, tmp_path / "parts", "maml", limit)
+        run(tiny_data, tmp_path / "parts", "protonet", limit)
     models = [trained.find(tmp_path / name).load_model(baselines=True) for name in ("whole", "parts")]
     for name, value in models[0].named_variables().items():
         np.testing.assert_array_equal(value, models[1].named_variables()[name], err_msg=name)
