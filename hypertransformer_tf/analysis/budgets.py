@@ -26,13 +26,15 @@ class Recipe(NamedTuple):
     transformer_factor: str
     added: str
     rotated: str
+    block_order: str
 
     def __str__(self):
         what = f"{self.generated}, added to learned kernels" if self.added == "True" else self.generated
         factor = "" if self.transformer_factor == "1.0" else f", Transformers {self.transformer_factor} of it"
         model = f"{self.way}-way {self.shot}-shot, {self.channels} channels, {what}"
         upright = "" if self.rotated == "True" else ", upright characters"
-        return f"{model}; rate {self.rate}{factor}{upright}"
+        blocks = "" if self.block_order == "'conv-bn-act-pool'" else f", {self.block_order[1:-1]}"
+        return f"{model}; rate {self.rate}{factor}{upright}{blocks}"
 
 
 def budgets(records: dict[str, dict]) -> dict[Recipe, list[tuple[int, float, float]]]:
@@ -62,6 +64,7 @@ def budgets(records: dict[str, dict]) -> dict[Recipe, list[tuple[int, float, flo
                 bound(config, "Optimizer.transformer_factor", "1.0"),
                 bound(config, "HyperTransformer.add_learned_weights", "False"),
                 bound(config, "Task.rotate", "False"),
+                bound(config, "HyperTransformer.block_order", "'conv-act-pool-bn'"),
             )
             point = int(bound(config, "train.episodes")), record["accuracy"], record["ci95"]
             lines.setdefault(recipe, []).append(point)

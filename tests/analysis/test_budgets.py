@@ -21,6 +21,7 @@ def made(**changes):
         "HyperTransformer.initialization": "'imprinting'",
         "LearningRate.rate": "0.001",
         "Task.rotate": "True",
+        "HyperTransformer.block_order": "'conv-bn-act-pool'",
         "train.episodes": "1000",
         **changes.pop("config", {}),
     }
@@ -52,20 +53,22 @@ def test_records_are_put_on_lines():
         "other": made(config={"LearningRate.rate": "0.01"}),
         "added": made(config={"HyperTransformer.add_learned_weights": "True"}),
         "upright": made(config={"Task.rotate": "False"}),
+        "order": made(config={"HyperTransformer.block_order": "'conv-act-pool-bn'"}),
         "query": {**made(), "statistics": "query"},
         "random": made(config={"HyperTransformer.initialization": "'random'"}),
         "method": {**made(), "method": "protonet"},
         "continued": {**made(), "start": {"episodes_trained": 1000, "config": ""}},
     }
     lines = budgets(records)
-    recipe = Recipe(20, 1, 8, "all", "0.001", "1.0", "False", "True")
+    recipe = Recipe(20, 1, 8, "all", "0.001", "1.0", "False", "True", "'conv-bn-act-pool'")
     assert lines[recipe] == [(1000, 80.0, 0.3), (9000, 80.0, 0.3)]
-    assert len(lines) == 4 and len(lines[recipe._replace(rate="0.01")]) == 1
+    assert len(lines) == 5 and len(lines[recipe._replace(rate="0.01")]) == 1
     table = table_of_budgets(lines)
     assert "| 20-way 1-shot, 8 channels, all; rate 0.001 | 80.00 ± 0.30 (1,000), 80.00" in table
-    assert "| 80.0 to 80.0 |" in table and table.count("| 87.2 |") == 4
+    assert "| 80.0 to 80.0 |" in table and table.count("| 87.2 |") == 5
     assert "all, added to learned kernels; rate 0.001 | 80.00 ± 0.30 (1,000)" in table
     assert "all; rate 0.001, upright characters | 80.00 ± 0.30 (1,000)" in table
+    assert "all; rate 0.001, conv-act-pool-bn | 80.00 ± 0.30 (1,000)" in table
 
 
 def test_bindings_are_read_whole():
