@@ -118,7 +118,7 @@ def draw_budgets(lines: dict[Recipe, list], path: Path) -> Path:
         lines: what `budgets` gives.
         path: .png, .pdf or .svg file.
     """
-    figure = new_figure(9.0, 5.6)
+    figure = new_figure(12.0, 6.0)
     axes = figure.subplots()
     models = list(dict.fromkeys(recipe[:4] for recipe in lines))
     looks = {}
