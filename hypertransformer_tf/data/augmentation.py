@@ -152,9 +152,6 @@ class Augmentation:
             numbers = draw(self.scope, _DRAWINGS)
             if self.quarter_turns:
                 images = rotate_by_90(images, tf.cast(numbers[:, :, 0] * 4.0, tf.int32))
-            if self.mirror_probability:  # what the quarter turns leave of their number is as random
-                mirrored = numbers[:, :, 0] * 4.0 % 1.0 < self.mirror_probability
-                images = tf.where(mirrored[:, :, None, None, None], images[..., ::-1, :], images)
             images = self._augment_drawings(tf.reshape(images, [-1, *shape[2:]]), _columns(numbers))
         if self.image_augmentations:
             numbers = draw("image" if self.augment_individually else "batch", _PHOTOGRAPHS)
@@ -171,9 +168,16 @@ class Augmentation:
         """Images [image, height, width, channels]; each of `draws` is [image], uniform in 0..1."""
         _, height, width, channels = images.shape
         fill = self.fill if self.fill is not None else (255.0 if channels == 1 else 0.0)
-        _, if_rotate, angle, if_roll, down, right, if_resize, size, if_negate, if_smooth, *rest = draws
+        turn, if_rotate, angle, if_roll, down, right, if_resize, size, if_negate, if_smooth, *rest = draws
         if_contrast, strength = rest
 
+        def perhaps(draw, probability, change):
+            if not probability:
+                return images
+            return tf.where((draw < probability)[:, None, None, None], change(images), images)
+
+        # What the quarter turns leave of their number is as random.
+        images = perhaps(turn * 4.0 % 1.0, self.mirror_probability, lambda x: x[:, :, ::-1])
         if self.rotate_probability or self.roll_probability:
             angles = math.radians(self.angle_range) * (2.0 * angle - 1.0)
             angles = tf.where(if_rotate < self.rotate_probability, angles, 0.0)
@@ -187,12 +191,6 @@ class Augmentation:
         if self.resize_probability:
             sizes = self.smallest_size + (1.0 - self.smallest_size) * size
             images = image_ops.shrink(images, tf.where(if_resize < self.resize_probability, sizes, 1.0), fill)
-
-        def perhaps(draw, probability, change):
-            if not probability:
-                return images
-            return tf.where((draw < probability)[:, None, None, None], change(images), images)
-
         images = perhaps(if_negate, self.negate_probability, lambda x: 255.0 - x)
         images = perhaps(if_smooth, self.smooth_probability, image_ops.smooth)
         strengths = self.least_contrast + (self.most_contrast - self.least_contrast) * strength

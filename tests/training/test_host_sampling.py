@@ -5,9 +5,9 @@ import shutil
 import numpy as np
 import pytest
 from conftest import TINY_CONFIG
+from test_train import state
 
 from hypertransformer_tf import configuration
-from hypertransformer_tf.backend import tf
 from hypertransformer_tf.data.sources import load_splits
 from hypertransformer_tf.training.loop import train
 from hypertransformer_tf.training.strategy import make_strategy
@@ -21,12 +21,6 @@ def run(tiny_data, workdir, *bindings):
     workdir.mkdir(exist_ok=True)
     train(load_splits(str(tiny_data)), workdir, make_strategy("cpu"), configuration.check_all_used)
     return state(workdir, 30)
-
-
-def state(workdir, step):
-    reader = tf.train.load_checkpoint(str(workdir / "checkpoints" / f"step-{step:010d}" / "state"))
-    names = [n for n in reader.get_variable_to_shape_map() if "clock" not in n and "OBJECT_GRAPH" not in n]
-    return {name: reader.get_tensor(name) for name in names}
 
 
 def assert_equal(one, other):
