@@ -29,6 +29,7 @@ def assert_equal(one, other):
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
+@pytest.mark.slow
 def test_the_parameters_are_the_same_also_after_a_resume(tiny_data, tmp_path):
     """Bit for bit; towers get their shares, masks and dropout their seeds."""
     bindings = [

@@ -17,7 +17,7 @@ from hypertransformer_tf.training.strategy import make_strategy
 
 
 def run(tiny_data, workdir, *bindings):
-    """Trains for 20 episodes, if nothing else is said; returns the best model's checkpoint, if there is one."""
+    """Trains for 20 episodes, if nothing else is said; returns the best model's checkpoint, or None."""
     configuration.load_text(TINY_CONFIG, ["train.episodes = 20", *bindings])
     workdir.mkdir(exist_ok=True)
     train(load_splits(str(tiny_data)), workdir, make_strategy("cpu"), configuration.check_all_used)
