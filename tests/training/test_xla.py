@@ -20,7 +20,7 @@ RUNS = sorted(
 )
 RUNS.remove("gin/baselines/omniglot.gin")
 TWO_TOWERS = "gin/omniglot_fast.gin"  # the others take one tower, which compiles in half the time
-# Rows of the paper whose graphs are unlike theirs: embeddings, six layers, 9x9 kernels. OPTIONS masks samples.
+# Rows of the paper with graphs unlike theirs: embeddings, six layers, 9x9 kernels (OPTIONS masks samples).
 ROWS = [
     "gin/paper/figure5/decoder.gin",
     "gin/paper/leo/tieredimagenet_1shot.gin",
